@@ -1,0 +1,209 @@
+"""The seams of the program: what a plug-in has to offer, and nothing about how.
+
+Every protocol here has a reusable test class in `cupilot.testing`; a new device, executor, store,
+model or set of agents is right when that class passes on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cupilot.gpu.spec import GpuSpec
+from cupilot.records import (
+    Evaluation,
+    Failure,
+    Guidance,
+    Individual,
+    Kernel,
+    Profile,
+    Resources,
+    RunInfo,
+    RunResult,
+    Scalar,
+    Strategy,
+    Task,
+    TensorSpec,
+    Timing,
+)
+
+Array = NDArray[Any]
+T = TypeVar("T")
+
+
+# --- devices -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Built:
+    """A kernel compiled for a device: its shared library, its PTX, and what ptxas says of it."""
+
+    kernel: Kernel
+    library: Path
+    ptx: str
+    resources: tuple[tuple[str, Resources], ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the wrapper: arguments in order, arrays for tensors.
+
+    ``sample_budget`` bounds the lane instructions that are executed per launch (None: all blocks
+    run); evenly spread blocks run until it is spent, counters are scaled to the whole grid, and
+    output elements that no executed block wrote stay unwritten.
+    ``outputs`` are the tensors the reference returns, so that the device can check their form.
+    """
+
+    label: str
+    arguments: tuple[Array | Scalar, ...]
+    outputs: tuple[TensorSpec, ...]
+    sample_budget: int | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call produced; ``written`` masks the output elements that were stored to."""
+
+    outputs: tuple[Array, ...]
+    written: tuple[Array, ...]
+    profile: Profile
+
+
+class Device(Protocol):
+    """Something that builds and runs kernels in a process of its own, and knows their time."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def spec(self) -> GpuSpec: ...
+
+    def build(self, kernel: Kernel) -> Built | Failure:
+        """Compile for this device; repeated builds of the same kernel come from a cache."""
+
+    def run(self, built: Built, calls: Sequence[Call], timeout_s: float) -> tuple[Outcome, ...] | Failure:
+        """Run all calls in one worker process; the first thing that goes wrong is the failure."""
+
+    def time(self, profile: Profile) -> Timing:
+        """Time of one call: measured, or modelled from the profile's counters."""
+
+
+# --- agents --------------------------------------------------------------------------------
+
+
+class Agents(Protocol):
+    """The five roles of the method; the expert and the LLM agents both implement this.
+
+    A role never sees a device, only records.  All randomness comes from the generator passed in.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def generate(self, task: Task) -> Kernel:
+        """Kernel Generator: a plain, correct first kernel."""
+
+    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
+        """Roofline Prophet: the zone a kernel is in, and what to aim for."""
+
+    def initialize(self, task: Task, guidance: Guidance, count: int, rng: Random) -> tuple[Strategy, ...]:
+        """SCE Manager: up to ``count`` first strategies, no two alike."""
+
+    def cross(self, task: Task, parents: Sequence[Individual], guidance: Guidance, rng: Random) -> Strategy:
+        """SCE Manager: one strategy out of those of the parents (one parent: a mutation)."""
+
+    def translate(self, task: Task, kernel: Kernel, strategy: Strategy) -> Kernel | Failure:
+        """Strategy Translator: the kernel that realises the strategy."""
+
+    def align(self, task: Task, kernel: Kernel, strategy: Strategy) -> Strategy:
+        """Strategy Translator: the strategy re-worded to what the code does."""
+
+    def revise(self, task: Task, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | None:
+        """Kernel Revisor: a repaired kernel, or None when it cannot be repaired."""
+
+
+# --- language models -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation; ``role`` is system, user or assistant."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a model is asked; ``sample`` tells apart several answers to one prompt."""
+
+    messages: tuple[Message, ...]
+    schema: str = ""
+    temperature: float = 0.0
+    max_tokens: int = 4096
+    sample: int = 0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a model answered, and what it cost."""
+
+    text: str
+    input_tokens: int
+    output_tokens: int
+    model: str
+
+
+class Model(Protocol):
+    """A language model: one method."""
+
+    @property
+    def name(self) -> str: ...
+
+    def complete(self, request: Request) -> Reply:
+        """Answer, or raise `cupilot.errors.ModelError`."""
+
+
+# --- running and keeping -------------------------------------------------------------------
+
+
+class Executor(Protocol):
+    """Where evaluations run; the only place with concurrency."""
+
+    @property
+    def slots(self) -> int: ...
+
+    def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]: ...
+
+    def close(self, *, cancel: bool = False) -> None:
+        """Wait for what is running; with ``cancel``, drop what has not started."""
+
+
+class Store(Protocol):
+    """A run on disk, complete at every moment."""
+
+    def begin(self, info: RunInfo) -> None: ...
+
+    def add(self, individual: Individual) -> None:
+        """Keep one individual; durable when this returns."""
+
+    def note(self, kind: str, text: str) -> None:
+        """Keep one decision with its reason."""
+
+    def finish(self, result: RunResult) -> None: ...
+
+    def info(self) -> RunInfo: ...
+
+    def individuals(self) -> Iterator[Individual]:
+        """All individuals in the order they were added."""
+
+    def notes(self) -> Iterator[tuple[str, str]]: ...
+
+    def close(self) -> None: ...

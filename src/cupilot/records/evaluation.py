@@ -1,0 +1,163 @@
+"""What is known about a candidate: right or wrong, how fast, and where that is known from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SOURCES = ("modelled", "measured", "recorded")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a candidate was rejected; a value, never an exception.
+
+    ``stage`` is one of guard, build, load, run, verify, time; ``kind`` a short slug such as
+    ``compile-error``, ``wrong-result``, ``time-out``, ``finding``, ``unsupported``, ``crash``.
+    """
+
+    stage: str
+    kind: str
+    message: str
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A time and where it is from: ``modelled``, ``measured`` or ``recorded``.
+
+    ``limit`` names what binds; ``breakdown`` are (part, seconds) pairs that sum to ``time_s``.
+    """
+
+    time_s: float
+    source: str
+    device: str
+    limit: str = ""
+    breakdown: tuple[tuple[str, float], ...] = ()
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.source not in SOURCES:
+            raise ValueError(f"timing source {self.source!r} is not one of {SOURCES}")
+        if not self.time_s > 0:
+            raise ValueError(f"time_s must be positive, not {self.time_s}")
+
+    def __str__(self) -> str:
+        return f"{self.time_s * 1e3:.4g} ms ({self.source}, {self.device})"
+
+
+@dataclass(frozen=True)
+class Counter:
+    """One count of a launch, whole grid, and its source: ``PTX``, ``SASS`` or ``model``."""
+
+    name: str
+    value: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas says a kernel uses; limits its occupancy."""
+
+    registers: int
+    static_shared_bytes: int = 0
+    spill_bytes: int = 0
+    barriers: int = 0
+
+
+@dataclass(frozen=True)
+class LineCost:
+    """Warp instructions and global sectors of one source line, whole grid."""
+
+    line: int
+    warp_instructions: float
+    global_sectors: float = 0.0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: configuration, resources, and counters scaled to the whole grid."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_shared_bytes: int
+    resources: Resources
+    blocks_run: int
+    counters: tuple[Counter, ...]
+    lines: tuple[LineCost, ...] = ()
+
+    @property
+    def blocks(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+    def counter(self, name: str) -> float:
+        """Value of a counter; absent counters are zero (nothing of that kind was executed)."""
+        for counter in self.counters:
+            if counter.name == name:
+                return counter.value
+        return 0.0
+
+
+@dataclass(frozen=True)
+class MemoryOperation:
+    """A fill or copy that the wrapper asked the runtime for; it costs time like a launch."""
+
+    kind: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Everything one call of the wrapper did on the device.
+
+    ``sampled`` says that only some blocks ran and counters were scaled up.
+    """
+
+    device: str
+    launches: tuple[Launch, ...]
+    operations: tuple[MemoryOperation, ...] = ()
+    sampled: bool = False
+
+    def total(self, counter: str) -> float:
+        return sum(launch.counter(counter) for launch in self.launches)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison that was made: on which inputs, how large the error was, what was allowed."""
+
+    inputs: str
+    shapes: str
+    error: float
+    allowed: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The verdict on one kernel for one task on one device."""
+
+    kernel: str
+    task: str
+    device: str
+    failure: Failure | None = None
+    timing: Timing | None = None
+    baseline: Timing | None = None
+    profile: Profile | None = None
+    checks: tuple[Check, ...] = ()
+    precision: str = "fp32"
+
+    @property
+    def correct(self) -> bool:
+        return self.failure is None
+
+    @property
+    def speedup(self) -> float | None:
+        """Baseline over candidate; only of equal kinds of time, else the ratio means nothing."""
+        if self.timing is None or self.baseline is None:
+            return None
+        return self.baseline.time_s / self.timing.time_s

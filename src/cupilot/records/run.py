@@ -1,0 +1,59 @@
+"""What a search produces: individuals, and the run they belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cupilot.records.evaluation import Evaluation
+from cupilot.records.kernel import Kernel
+from cupilot.records.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class Individual:
+    """A strategy, the kernel it became, what came of it, and where it came from.
+
+    ``origin`` is how it was made (``plain``, ``initial``, ``cross``, ``mutate``, ``elite``);
+    ``parents`` are ids; ``reason`` says why in one sentence.
+    """
+
+    id: int
+    generation: int
+    origin: str
+    strategy: Strategy
+    kernel: Kernel
+    evaluation: Evaluation
+    parents: tuple[int, ...] = ()
+    reason: str = ""
+
+    @property
+    def time_s(self) -> float | None:
+        timing = self.evaluation.timing
+        return timing.time_s if self.evaluation.correct and timing is not None else None
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a run was asked to do; enough to repeat it."""
+
+    task: str
+    task_source: str
+    device: str
+    agents: str
+    seed: int
+    population: int
+    generations: int
+    version: str
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The outcome of a run; ``stopped`` says why it ended."""
+
+    info: RunInfo
+    first: Individual
+    best: Individual
+    evaluations: int
+    failures: int
+    stopped: str
+    folder: str = ""

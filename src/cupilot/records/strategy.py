@@ -1,0 +1,100 @@
+"""What is evolved: strategies, made of moves, each move naming a card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One typed choice of a card; ``choices`` lists what makes sense, the first is the default."""
+
+    name: str
+    choices: tuple[Value, ...]
+    text: str = ""
+
+    @property
+    def default(self) -> Value:
+        return self.choices[0]
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known about a kind of move; one data file each, see docs/add-a-card.md.
+
+    ``zones`` and ``relieves`` say when the move pays: in which roofline zone, on which limit.
+    ``needs`` and ``excludes`` name other cards.  ``text`` is one paragraph for people and LLMs.
+    """
+
+    name: str
+    title: str
+    text: str
+    zones: tuple[str, ...]
+    relieves: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
+    min_capability: float = 0.0
+    parameters: tuple[Parameter, ...] = ()
+
+    def parameter(self, name: str) -> Parameter:
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter
+        raise KeyError(f"card {self.name} has no parameter {name}")
+
+
+@dataclass(frozen=True)
+class Move:
+    """A card with its parameters chosen, and the reason it was chosen."""
+
+    card: str
+    parameters: tuple[tuple[str, Value], ...] = ()
+    reason: str = ""
+
+    @staticmethod
+    def of(card: str, reason: str = "", **parameters: Value) -> Move:
+        """Build a move; parameters are kept sorted so that equal moves compare equal."""
+        return Move(card, tuple(sorted(parameters.items())), reason)
+
+    def get(self, name: str, default: Value | None = None) -> Value | None:
+        return dict(self.parameters).get(name, default)
+
+    def same(self, other: Move) -> bool:
+        """Equal but for the reason."""
+        return (self.card, self.parameters) == (other.card, other.parameters)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """An ordered set of moves (no card twice) and a short free text."""
+
+    moves: tuple[Move, ...] = ()
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        cards = [move.card for move in self.moves]
+        if len(set(cards)) != len(cards):
+            raise ValueError(f"a strategy names a card at most once: {cards}")
+
+    def move(self, card: str) -> Move | None:
+        for move in self.moves:
+            if move.card == card:
+                return move
+        return None
+
+    @property
+    def cards(self) -> frozenset[str]:
+        return frozenset(move.card for move in self.moves)
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """What the Roofline Prophet says: where the kernel stands and what to aim for."""
+
+    zone: str
+    limit: str
+    headroom: float
+    sentence: str
