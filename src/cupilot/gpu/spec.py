@@ -55,3 +55,26 @@ class GpuSpec:
     def fp32_flop_per_s(self) -> float:
         """Peak of the CUDA cores: two operations per lane and cycle (fused multiply-add)."""
         return 2.0 * self.fp32_lanes_per_sm * self.sms * self.clock_hz
+
+    @property
+    def fp64_flop_per_s(self) -> float:
+        return 2.0 * self.fp64_lanes_per_sm * self.sms * self.clock_hz
+
+    @property
+    def fp16_lanes_per_sm(self) -> int:
+        """Lanes of packed half arithmetic (two numbers each): the data-centre chips have twice those of the others."""
+        return 128 if self.capability in (8.0, 9.0, 10.0) else 64
+
+    @property
+    def fp16_flop_per_s(self) -> float:
+        """Peak of packed half arithmetic without tensor cores: four operations per lane and cycle."""
+        return 4.0 * self.fp16_lanes_per_sm * self.sms * self.clock_hz
+
+    @property
+    def dram_write_bytes_per_s(self) -> float:
+        """What the writing half of a copy reaches, given what reading alone and a one-to-one copy reach."""
+        return 1.0 / (2.0 / self.dram_copy_bytes_per_s - 1.0 / self.dram_read_bytes_per_s)
+
+    def dram_s(self, read_bytes: float, write_bytes: float) -> float:
+        """Time to move the bytes at achieved rather than peak bandwidth."""
+        return read_bytes / self.dram_read_bytes_per_s + write_bytes / self.dram_write_bytes_per_s

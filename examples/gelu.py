@@ -1,0 +1,20 @@
+"""GELU (the exact form, with erf) over a large matrix."""
+
+import torch
+from torch import nn
+
+BATCH = 4096
+FEATURES = 16384
+
+
+class Model(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.gelu(x)
+
+
+def get_inputs():
+    return [torch.randn(BATCH, FEATURES)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,97 @@
+"""What the commands have in common: options, and the choice of device, agents and folders."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from cupilot.cli.environment import cache_folder, llm_key
+from cupilot.cli.terminal import Terminal
+from cupilot.contracts import Agents, Device
+from cupilot.errors import MachineError, UserError
+
+TIMEOUT_S = 60.0
+
+
+def positive(text: str) -> int:
+    """An argument that is a whole number of at least one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """An argument that is a positive time."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return value
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", metavar="D", help="where kernels run and whose time counts; see cupilot devices")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", metavar="FILE", help="also write the result as JSON; - is stdout")
+
+
+def choose_device(name: str | None, terminal: Terminal) -> Device:
+    """The device asked for, else the best one of this machine; says which and why."""
+    from cupilot.devices import default_device, open_device
+
+    name, reason = default_device() if name is None else (name, "as asked")
+    device = open_device(name, cache_folder())
+    terminal.line(f"device {name}: {reason}")
+    return device
+
+
+def choose_agents(name: str | None, terminal: Terminal) -> Agents:
+    """The agents asked for, else the built-in expert; says which and why."""
+    from cupilot.expert import Expert
+
+    if name == "llm":
+        raise UserError("LLM agents are not part of this version yet")
+    key = llm_key()
+    if name is not None:
+        reason = "as asked"
+    elif key is not None:
+        reason = f"{key} is set, but LLM agents are not part of this version yet"
+    else:
+        reason = "no LLM key is set"
+    terminal.line(f"agents expert: {reason}")
+    return Expert()
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for what evaluations need meanwhile; gone afterwards."""
+    with TemporaryDirectory(prefix="cupilot-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def cpu_count() -> int:
+    """The processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def next_folder(runs: Path, task: str) -> Path:
+    """Make and return ``runs/<task>-<n>`` with the next free number; two runs never share one."""
+    number = 1
+    while True:
+        folder = runs / f"{task}-{number}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise MachineError(f"the run folder {folder} cannot be made: {error.strerror}") from error
+        else:
+            return folder

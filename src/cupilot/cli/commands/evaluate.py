@@ -1,0 +1,73 @@
+"""Verify a kernel against the PyTorch module it replaces, and time it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, choose_device, scratch_folder, seconds
+from cupilot.cli.terminal import Terminal, duration, ratio
+from cupilot.errors import UserError
+from cupilot.evolution.result import evaluation_report
+from cupilot.records import Evaluation, Kernel, Timing
+
+LOG_LINES = 20
+HELP = "verify and time one kernel"
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("kernel", metavar="KERNEL.cu", help="a .cu file in torch-extension form")
+    parser.add_argument("--task", metavar="TASK.py", required=True, help="the PyTorch module, in KernelBench form")
+    add_device(parser)
+    parser.add_argument("--entry", metavar="NAME", default="forward", help="the host function to call (forward)")
+    parser.add_argument("--precision", metavar="P", default="fp32", help="what the kernel may compute in (fp32)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the inputs it is verified on (0)")
+    parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")
+    add_json(parser)
+
+
+def run(options: Namespace, terminal: Terminal) -> int:
+    from cupilot.evaluate import Evaluator
+    from cupilot.tasks import load_task
+
+    kernel = read_kernel(Path(options.kernel), options.entry)
+    task = load_task(Path(options.task), options.precision)
+    device = choose_device(options.device, terminal)
+    with scratch_folder() as work, terminal.status("evaluating"):
+        evaluation = Evaluator(device, work, options.seed, options.timeout)(task, kernel)
+    show(evaluation, terminal)
+    terminal.report(evaluation_report(evaluation))
+    failure = evaluation.failure
+    if failure is None:
+        return 0
+    terminal.warn(f"{options.kernel} failed ({failure.stage}, {failure.kind}): {failure.message}")
+    return 1
+
+
+def read_kernel(path: Path, entry: str) -> Kernel:
+    try:
+        return Kernel(path.read_text(encoding="utf-8"), entry)
+    except OSError as error:
+        raise UserError(f"the kernel file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"the kernel file {path} is not text in UTF-8") from error
+
+
+def show(evaluation: Evaluation, terminal: Terminal) -> None:
+    """The verdict, the times and what was compared."""
+    if evaluation.checks:
+        rows = [(c.inputs, c.shapes, f"{c.error:.2g}", f"{c.allowed:.2g}", c.note) for c in evaluation.checks]
+        terminal.table(("inputs", "shapes", "error", "allowed", "note"), rows)
+    if evaluation.correct and evaluation.timing is not None:
+        rows = [("kernel", *timing_cells(evaluation.timing), ratio(evaluation.speedup))]
+        if evaluation.baseline is not None:
+            rows.append(("PyTorch eager", *timing_cells(evaluation.baseline), ratio(1.0)))
+        terminal.table(("", "time", "limit", "source", "vs PyTorch"), rows)
+    if evaluation.failure is not None and evaluation.failure.log:
+        lines = evaluation.failure.log.strip().splitlines()
+        terminal.line("\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES)))
+    terminal.line(f"{evaluation.task}: {'correct' if evaluation.correct else 'rejected'}")
+
+
+def timing_cells(timing: Timing) -> tuple[str, str, str]:
+    return duration(timing.time_s), timing.limit, f"{timing.source}, {timing.device}"

@@ -1,0 +1,23 @@
+"""What is read from the environment, all of it; keys are looked for, never read out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "DEEPSEEK_API_KEY", "OPENROUTER_API_KEY")
+
+
+def debugging() -> bool:
+    return os.environ.get("CUPILOT_DEBUG", "") not in ("", "0")
+
+
+def cache_folder() -> Path:
+    """Where builds are kept between runs: ``$CUPILOT_CACHE``, else ``~/.cache/cupilot``."""
+    chosen = os.environ.get("CUPILOT_CACHE")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "cupilot"
+
+
+def llm_key() -> str | None:
+    """The name of the first provider's key that is set."""
+    return next((name for name in KEYS if os.environ.get(name)), None)

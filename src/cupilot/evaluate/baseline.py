@@ -1,0 +1,117 @@
+"""PyTorch eager's time for a task, modelled: one library kernel per operator of the graph.
+
+Covers pointwise operators and simple reductions (a pass over memory), matrix products (the vendor's
+library), softmax over the last dimension, and views (free).  Convolutions, norms, pooling, scans and
+whatever else is not listed are estimated from their bytes alone, and the note says so.  Not covered:
+operators that eager mode runs as several kernels, the host's own time per call, and data that stays
+in the L2 between operators.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from cupilot.gpu.spec import GpuSpec
+from cupilot.gpu.work import PRODUCTS, SOFTMAX, VIEWS, base_name, op_flop, tensors
+from cupilot.records import ITEM_BYTES, Op, Task, TensorSpec, Timing
+from cupilot.vgpu.timing import GAP_S, Parts, combine, with_minimum
+
+POINTWISE = frozenset({
+    "relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "sigmoid", "log_sigmoid", "tanh",
+    "hardtanh", "hardsigmoid", "hardswish", "softplus", "softsign", "softshrink", "add", "sub", "rsub", "mul", "div",
+    "neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "pow", "square", "sin", "cos", "erf", "clamp",
+    "clamp_min", "clamp_max", "maximum", "minimum", "where", "clone", "to", "_to_copy",
+})  # fmt: skip
+REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "prod", "argmax", "argmin"})
+
+SOFTMAX_WARP_ROW = 1024
+"""Rows of up to this many elements are kept in the registers of one warp."""
+PRODUCT_TILES = ((128, 1.0), (64, 0.8), (32, 0.5))
+"""Edges of the library's tiles, and the share of its large-product speed that a kernel with them has."""
+SPLIT_K = 256
+"""The library splits long inner dimensions into pieces of at least this length when tiles are few."""
+TENSOR_SHARE = 0.75
+"""Share of the tensor cores' peak that library products in half precision reach."""
+
+
+def baseline(task: Task, spec: GpuSpec, device: str) -> Timing:
+    """The sum of the operators' kernel times and the gaps between them; the breakdown is by operator."""
+    known, sizes = tensors(task), read_bytes(task)
+    steps = [(op, op_parts(op, known, sizes, spec)) for op in task.graph if base_name(op.target) not in VIEWS]
+    breakdown = [(f"{op.name} ({op.target})", sum(parts.values())) for op, parts in steps]
+    if len(steps) != 1:
+        # a graph of nothing but views still costs a call
+        breakdown.append(("launch", GAP_S * (len(steps) - 1) if steps else spec.launch_overhead_s))
+    limits: Parts = {"launch": 0.0}
+    for _, parts in steps:
+        for name, time_s in parts.items():
+            limits[name] = limits.get(name, 0.0) + time_s
+    guessed = sorted({op.target for op, _ in steps if not is_modelled(op)})
+    note = "PyTorch eager, modelled" + (f"; from bytes alone: {', '.join(guessed)}" if guessed else "")
+    limit = max(limits, key=lambda name: limits[name])
+    return Timing(sum(t for _, t in breakdown), "modelled", device, limit, tuple(breakdown), note)
+
+
+def is_modelled(op: Op) -> bool:
+    return base_name(op.target) in POINTWISE | REDUCTIONS | PRODUCTS | SOFTMAX
+
+
+def read_bytes(task: Task) -> dict[str, float]:
+    """What reading each tensor costs: a view has no more bytes than the tensor it looks at."""
+    sizes = {a.name: float(a.tensor.bytes) for a in task.arguments if a.tensor is not None}
+    for op in task.graph:
+        sources = [sizes[o] for o in op.operands if o in sizes]
+        is_view = base_name(op.target) in VIEWS and sources
+        sizes[op.name] = min(float(op.output.bytes), sources[0]) if is_view else float(op.output.bytes)
+    return sizes
+
+
+def op_parts(op: Op, known: dict[str, TensorSpec], sizes: dict[str, float], spec: GpuSpec) -> Parts:
+    """Parts of one operator's kernel time: arithmetic, memory, and the fixed cost of a launch."""
+    name = base_name(op.target)
+    read = sum(sizes[o] for o in dict.fromkeys(op.operands) if o in sizes)
+    if name in SOFTMAX:
+        read *= softmax_reads(op.output, spec)
+    times = {"dram": spec.dram_s(read, op.output.bytes)}
+    if name in PRODUCTS:
+        half = op.output.dtype in ("float16", "bfloat16")
+        times["tensor" if half else "fp32"] = product_s(op, known, spec, half)
+    return with_minimum(combine(times), spec)
+
+
+def softmax_reads(tensor: TensorSpec, spec: GpuSpec) -> int:
+    """PyTorch reads a row once if it can keep it in registers or shared memory, else for maximum, sum and result."""
+    row = tensor.shape[-1] if tensor.shape else 1
+    fits = row <= SOFTMAX_WARP_ROW or row * ITEM_BYTES[tensor.dtype] < spec.shared_bytes_per_block
+    return 1 if fits else 3
+
+
+def product_s(op: Op, known: dict[str, TensorSpec], spec: GpuSpec, half: bool) -> float:
+    """A matrix product at the library's speed for large ones, less where tiles do not fill the SMs."""
+    flop = op_flop(op, known)
+    rows, columns = rows_and_columns(op, known)
+    inner = flop / (2.0 * op.output.elements)
+    batch = op.output.elements / (rows * columns)
+    peak = spec.fp16_tensor_flop_per_s * TENSOR_SHARE if half else spec.sgemm_flop_per_s
+
+    def tiled_s(edge: int, share: float) -> float:
+        pieces = max(1, int(inner // SPLIT_K))
+        tiles = batch * ceil(rows / edge) * ceil(columns / edge) * pieces
+        tile_flop = 2.0 * edge * edge * inner / pieces
+        return ceil(tiles / spec.sms) * tile_flop / (peak * share / spec.sms)
+
+    # a dimension thinner than a tile is a matrix-vector product in disguise: arithmetic does not bind
+    if min(rows, columns) < 8:
+        return flop / peak
+    return min(tiled_s(edge, share) for edge, share in PRODUCT_TILES)
+
+
+def rows_and_columns(op: Op, known: dict[str, TensorSpec]) -> tuple[int, int]:
+    """The two outer dimensions of a product's result; batches of one right-hand matrix count as rows."""
+    shape = op.output.shape
+    if len(shape) < 2:
+        return 1, op.output.elements
+    right = known[op.operands[-1]] if op.operands and op.operands[-1] in known else None
+    if base_name(op.target) == "linear" or (right is not None and len(right.shape) == 2):
+        return op.output.elements // shape[-1], shape[-1]
+    return shape[-2], shape[-1]

@@ -1,0 +1,96 @@
+"""What a run leaves for people and programs: ``best.cu`` and ``result.json``.
+
+Both are replaced as a whole whenever the best improves, so that a run that is stopped at any
+moment leaves a usable kernel.  The same objects are what ``--json`` prints.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from cupilot.errors import StoreError
+from cupilot.records import Evaluation, RunResult, Strategy, to_plain
+from cupilot.strategies.algebra import canonical, move_text, order
+
+BEST = "best.cu"
+RESULT = "result.json"
+
+
+def evaluation_report(evaluation: Evaluation) -> dict[str, Any]:
+    """One evaluation for ``--json``: the record, with what it implies spelled out."""
+    failure = evaluation.failure
+    return {
+        "task": evaluation.task,
+        "kernel": evaluation.kernel,
+        "device": evaluation.device,
+        "precision": evaluation.precision,
+        "correct": evaluation.correct,
+        "failure": failure and {"stage": failure.stage, "kind": failure.kind, "message": failure.message},
+        "timing": to_plain(evaluation.timing),
+        "baseline": to_plain(evaluation.baseline),
+        "speedup": evaluation.speedup,
+        "checks": to_plain(evaluation.checks),
+        "profile": to_plain(evaluation.profile),
+    }
+
+
+def run_report(result: RunResult) -> dict[str, Any]:
+    """A whole run for ``--json`` and ``result.json``."""
+    info = result.info
+    return {
+        "task": info.task,
+        "device": info.device,
+        "agents": info.agents,
+        "seed": info.seed,
+        "population": info.population,
+        "generations": info.generations,
+        "version": info.version,
+        "evaluations": result.evaluations,
+        "failures": result.failures,
+        "stopped": result.stopped,
+        "folder": result.folder,
+        "strategy": canonical(result.best.strategy),
+        "first": evaluation_report(result.first.evaluation),
+        "best": evaluation_report(result.best.evaluation),
+    }
+
+
+def moves_text(strategy: Strategy) -> str:
+    """The moves on one line, in canonical order; equal for strategies that ask for the same thing."""
+    return " + ".join(move_text(move) for move in order(strategy).moves)
+
+
+def to_json(report: dict[str, Any]) -> str:
+    """Standard JSON; numbers that it cannot express (an infinite error, say) become null."""
+    return json.dumps(_finite(report), indent=2, allow_nan=False) + "\n"
+
+
+def write_best(folder: Path, result: RunResult) -> None:
+    """Replace ``best.cu`` and ``result.json``, each in one step."""
+    replace_file(folder / BEST, result.best.kernel.source)
+    replace_file(folder / RESULT, to_json(run_report(result)))
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file so that readers see the old text or the new one, never a part."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

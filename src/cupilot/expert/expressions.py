@@ -1,0 +1,39 @@
+"""Small expressions in recipe files: arithmetic and conditions over named values.
+
+They are Python expressions that may use nothing but the names they are given and a few functions,
+which is checked when a recipe is loaded.  A recipe is as trusted as the template beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from functools import cache
+from types import CodeType
+from typing import Any
+
+from cupilot.errors import DataError
+
+FUNCTIONS: Mapping[str, Any] = {"len": len, "min": min, "max": max}
+
+
+def check_names(expression: str, known: Iterable[str], where: str) -> None:
+    """A `DataError` if the expression cannot be read or uses a name that nobody defines."""
+    try:
+        tree = ast.parse(expression, mode="eval")
+    except SyntaxError as error:
+        raise DataError(f"{where}: {error.msg} in {expression!r}") from error
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    unknown = sorted(used - set(known) - FUNCTIONS.keys())
+    if unknown:
+        raise DataError(f"{where}: nothing is named {unknown[0]!r} in {expression!r}")
+
+
+def value_of(expression: str, names: Mapping[str, Any]) -> Any:
+    """The expression's value; names must have been checked."""
+    return eval(_compiled(expression), {"__builtins__": {}, **FUNCTIONS}, dict(names))
+
+
+@cache
+def _compiled(expression: str) -> CodeType:
+    return compile(expression, "<recipe>", "eval")

@@ -1,0 +1,127 @@
+"""The expert as SCE Manager: first strategies, crossing and mutation, guided by zone and limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+
+from cupilot.expert.space import Space, with_move, with_parameter
+from cupilot.records import Guidance, Move, Strategy
+from cupilot.strategies import distance, merge, same
+
+# chance of a card in a random strategy, and how much more when it relieves the limit
+CHANCE, RELIEF_CHANCE = 0.35, 0.3
+# draws per strategy wanted, from which the one farthest from all others is taken
+DRAWS = 6
+# chance that a move of only one parent, which does not relieve the limit, is left out
+THINNING = 0.3
+# mutations tried before a fresh draw
+TRIES = 12
+# relative frequency of mutations
+MUTATIONS = {"add": 0.45, "change": 0.35, "drop": 0.2}
+
+
+def pays(space: Space, card: str, guidance: Guidance) -> float:
+    """How well a card answers the guidance: 1 for relieving the limit, half for the right zone."""
+    known = space.deck.card(card)
+    return (1.0 if guidance.limit in known.relieves else 0.0) + (0.5 if guidance.zone in known.zones else 0.0)
+
+
+def initialize(space: Space, guidance: Guidance, count: int, rng: Random) -> tuple[Strategy, ...]:
+    """Up to ``count`` strategies, no two alike: half known starting points, half spread over the space.
+
+    The empty strategy is not among them: it is the plain kernel.
+    """
+    chosen = list(space.starts(guidance.limit))[: (count + 1) // 2]
+
+    def chance(card: str) -> float:
+        return CHANCE + (RELIEF_CHANCE if guidance.limit in space.deck.card(card).relieves else 0.0)
+
+    drawn = [space.draw(rng, chance, "covers the space") for _ in range(DRAWS * max(count - len(chosen), 0))]
+    while len(chosen) < count:
+        taken = [Strategy(), *chosen]
+        fresh = [s for s in drawn if not any(same(s, other) for other in taken)]
+        if not fresh:
+            break
+        chosen.append(max(fresh, key=lambda s: min(distance(s, other) for other in taken)))
+    return tuple(chosen)
+
+
+def cross(space: Space, parents: Sequence[Strategy], guidance: Guidance, rng: Random) -> Strategy:
+    """One strategy out of two, the first parent being the better one; of one, a mutation."""
+    if len(parents) < 2:
+        return mutate(space, parents[0] if parents else Strategy(), guidance, rng)
+    better, other = parents[0], parents[1]
+
+    def prefer(move: Move) -> float:
+        inherited = better.move(move.card)
+        return _answer(space, move, guidance) + (0.5 if inherited == move else 0.0) + rng.random()
+
+    child = merge(better, other, space.deck, prefer)
+    for move in child.moves:
+        single = (better.move(move.card) is None) != (other.move(move.card) is None)
+        if single and _answer(space, move, guidance) < 1.0 and rng.random() < THINNING:
+            child = space.without(child, move.card) if move.card in child.cards else child
+    child = space.effective(space.repair(replace(child, text="")))
+    if any(same(child, parent) for parent in parents):
+        return mutate(space, child, guidance, rng)
+    return child
+
+
+def mutate(space: Space, strategy: Strategy, guidance: Guidance, rng: Random) -> Strategy:
+    """A legal strategy one step away: a move added, dropped or re-parameterised."""
+    start = space.effective(space.repair(strategy))
+    steps: dict[str, Callable[[Space, Strategy, Guidance, Random], tuple[Strategy, frozenset[str]] | None]]
+    steps = {"add": _add, "change": _change, "drop": _drop}
+    for _ in range(TRIES):
+        kind = rng.choices(list(MUTATIONS), weights=list(MUTATIONS.values()))[0]
+        step = steps[kind](space, start, guidance, rng)
+        if step is None:
+            continue
+        changed, keep = step
+        result = space.effective(space.repair(changed, keep))
+        if not same(result, start):
+            return result
+    return space.draw(rng, lambda card: CHANCE, "no single step was legal")
+
+
+def _add(space: Space, strategy: Strategy, guidance: Guidance, rng: Random) -> tuple[Strategy, frozenset[str]] | None:
+    absent = [card for card in space.cards if card not in strategy.cards]
+    if not absent:
+        return None
+    card = rng.choices(absent, weights=[0.5 + 2.0 * pays(space, card, guidance) for card in absent])[0]
+    relieved = guidance.limit in space.deck.card(card).relieves
+    reason = f"relieves {guidance.limit}" if relieved else "mutation: added"
+    return with_move(strategy, space.drawn(card, rng, reason)), frozenset({card})
+
+
+def _change(
+    space: Space, strategy: Strategy, guidance: Guidance, rng: Random
+) -> tuple[Strategy, frozenset[str]] | None:
+    options = [
+        (move, name, value)
+        for move in strategy.moves
+        for name, current in move.parameters
+        for value in space.choices(move.card, name)
+        if value != current
+    ]
+    if not options:
+        return None
+    weights = [0.5 + pays(space, move.card, guidance) for move, _, _ in options]
+    move, name, value = rng.choices(options, weights=weights)[0]
+    changed = replace(with_parameter(move, name, value), reason=f"mutation: {name} was {move.get(name)}")
+    return with_move(strategy, changed), frozenset({move.card})
+
+
+def _drop(space: Space, strategy: Strategy, guidance: Guidance, rng: Random) -> tuple[Strategy, frozenset[str]] | None:
+    if not strategy.moves:
+        return None
+    weights = [1.0 / (0.5 + pays(space, move.card, guidance)) for move in strategy.moves]
+    move = rng.choices(strategy.moves, weights=weights)[0]
+    return space.without(strategy, move.card), frozenset()
+
+
+def _answer(space: Space, move: Move, guidance: Guidance) -> float:
+    # a strategy from elsewhere may hold moves without a card; they answer nothing
+    return pays(space, move.card, guidance) if move.card in space.deck else 0.0

@@ -1,0 +1,177 @@
+"""Recipes: what the expert can write, as data.
+
+A recipe is a folder with ``recipe.toml`` (what it matches, which cards it realises, what is legal)
+and ``kernel.cu.j2`` (the kernel).  Recipes are found by looking through the folder: adding one edits
+no other file.  Expressions in the file see the names that come before them: ``inputs`` and
+``attributes`` of the main operator, then ``facts``, then every card of the recipe by its name with
+underscores (false when absent, else with its parameters as attributes), then ``derived`` values.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cupilot.errors import DataError
+from cupilot.expert.expressions import check_names
+from cupilot.records import Value, from_plain
+from cupilot.strategies import LIMITS, Deck, load_deck, parse
+
+FOLDER = Path(__file__).with_name("recipes")
+Named = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition, and what it means in words when it does not hold."""
+
+    rule: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Matching:
+    """The main operator (none: the whole graph is pointwise) and the kernel's names for its tensors."""
+
+    operators: tuple[str, ...]
+    names: tuple[str, ...]
+    rules: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True)
+class Realised:
+    """A card this recipe realises.
+
+    ``values`` narrows the card's choices, the first is the default; ``needs`` are further cards
+    that *this kernel* needs, ``a|b`` meaning either.
+    """
+
+    card: str
+    needs: tuple[str, ...] = ()
+    values: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class Idle:
+    """When a move changes nothing in the kernel."""
+
+    card: str
+    when: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Smaller:
+    """Something to give up when resources run out: a move, or one step of a parameter."""
+
+    card: str
+    parameter: str = ""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A point of the space worth trying early; ``limits`` says when."""
+
+    moves: tuple[str, ...]
+    limits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """See the module's text; ``name`` is the folder's."""
+
+    name: str
+    title: str
+    match: Matching
+    facts: Named
+    moves: tuple[Realised, ...]
+    derived: Named = ()
+    rules: tuple[Rule, ...] = ()
+    idle: tuple[Idle, ...] = ()
+    smaller: tuple[Smaller, ...] = ()
+    starts: tuple[Start, ...] = ()
+
+    def realised(self, card: str) -> Realised | None:
+        for move in self.moves:
+            if move.card == card:
+                return move
+        return None
+
+    def choices(self, card: str, parameter: str, deck: Deck) -> tuple[Value, ...]:
+        """The values this recipe allows, the default first."""
+        realised = self.realised(card)
+        narrowed = dict(realised.values) if realised is not None else {}
+        return narrowed.get(parameter) or deck.card(card).parameter(parameter).choices
+
+
+def identifier(card: str) -> str:
+    """A card's name as expressions and templates write it."""
+    return card.replace("-", "_")
+
+
+def load_recipes(folder: Path | None = None) -> tuple[Recipe, ...]:
+    """All recipes of a folder, by name; by default those that come with the program."""
+    return _load(FOLDER if folder is None else folder)
+
+
+@cache
+def _load(folder: Path) -> tuple[Recipe, ...]:
+    return tuple(read_recipe(file) for file in sorted(folder.glob("*/recipe.toml")))
+
+
+def read_recipe(file: Path) -> Recipe:
+    """One ``recipe.toml``, checked against the deck; anything wrong is a `DataError`."""
+    where = f"{file.parent.name}/{file.name}"
+    try:
+        data: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"{where}: {error}") from error
+    for table in ("facts", "derived"):
+        if isinstance(data.get(table), dict):
+            data[table] = list(map(list, data[table].items()))
+    for move in data.get("moves", ()):
+        if isinstance(move.get("values"), dict):
+            move["values"] = list(map(list, move["values"].items()))
+    recipe = from_plain(Recipe, {"name": file.parent.name, **data}, where=where)
+    _check_cards(recipe, load_deck(), where)
+    _check_expressions(recipe, where)
+    return recipe
+
+
+def _check_cards(recipe: Recipe, deck: Deck, where: str) -> None:
+    cards = [move.card for move in recipe.moves]
+    for move in recipe.moves:
+        known = {parameter.name: parameter.choices for parameter in deck.card(move.card).parameters}
+        for name, values in move.values:
+            if name not in known or not values or any(value not in known[name] for value in values):
+                raise DataError(f"{where}: the values of {move.card}.{name} are not among the card's choices")
+        named = (*deck[move.card].needs, *(name for need in move.needs for name in need.split("|")))
+        missing = [name for name in named if name not in cards]
+        if missing:
+            raise DataError(f"{where}: {move.card} needs {missing[0]}, which the recipe does not realise")
+    for card in (*(idle.card for idle in recipe.idle), *(smaller.card for smaller in recipe.smaller)):
+        if card not in cards:
+            raise DataError(f"{where}: the recipe does not realise {card}")
+    for start in recipe.starts:
+        unknown = [card for card in parse("\n".join(start.moves), deck).cards if card not in cards]
+        unknown += [limit for limit in start.limits if limit not in LIMITS]
+        if unknown:
+            raise DataError(f"{where}: a start names {unknown[0]!r}")
+
+
+def _check_expressions(recipe: Recipe, where: str) -> None:
+    known = ["inputs", "attributes"]
+    for rule in recipe.match.rules:
+        check_names(rule.rule, known, where)
+    for name, expression in recipe.facts:
+        check_names(expression, known, where)
+        known.append(name)
+    known = [*known[2:], *(identifier(move.card) for move in recipe.moves)]
+    for name, expression in recipe.derived:
+        check_names(expression, known, where)
+        known.append(name)
+    for condition in (*(rule.rule for rule in recipe.rules), *(idle.when for idle in recipe.idle)):
+        check_names(condition, known, where)

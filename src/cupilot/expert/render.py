@@ -1,0 +1,75 @@
+"""From a legal strategy to source text, and from source text back to the strategy it names."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import jinja2
+
+from cupilot.errors import DataError
+from cupilot.expert.matching import Problem
+from cupilot.expert.pointwise import chain
+from cupilot.expert.recipe import FOLDER
+from cupilot.expert.space import Space
+from cupilot.records import Kernel, Strategy
+from cupilot.strategies import Deck, move_text, order, parse
+
+_HEADER = re.compile(r"^// Strategy:.*\n(?P<moves>(?://   .*\n)*)", re.MULTILINE)
+
+
+def render(space: Space, strategy: Strategy) -> Kernel:
+    """The kernel for a legal strategy; the same moves always give the same text, whatever their reasons."""
+    problem = space.problem
+    values = space.values(strategy)
+    text = (
+        _environment()
+        .get_template(f"{problem.recipe.name}/kernel.cu.j2")
+        .render(
+            **values,
+            recipe=problem.recipe.name,
+            title=_title(problem),
+            strategy=[move_text(move) for move in order(strategy).moves],
+            shapes=", ".join(str(argument.tensor) for argument in problem.task.arguments),
+            signature=_signature(problem),
+            pointwise=chain(problem.steps, problem.source),
+        )
+    )
+    lines = [line.rstrip() for line in text.splitlines()]
+    return Kernel(re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n")
+
+
+def named_strategy(kernel: Kernel, deck: Deck) -> Strategy | None:
+    """The strategy in the head of one of our kernels; None for anybody else's."""
+    header = _HEADER.search(kernel.source)
+    if header is None:
+        return None
+    try:
+        return parse(header["moves"].replace("//   ", ""), deck)
+    except DataError:
+        return None
+
+
+def _title(problem: Problem) -> str:
+    fused = chain(problem.steps, problem.source).formula
+    if problem.main is None:
+        return f"{problem.recipe.title}: {fused}"
+    return f"{problem.recipe.title}{f', then {fused}' if fused else ''}"
+
+
+def _signature(problem: Problem) -> str:
+    """Arguments in the task's order, under the recipe's names."""
+    names = {argument.name: name for argument, name in zip(problem.tensors, problem.recipe.match.names, strict=True)}
+    return ", ".join(f"torch::Tensor {names[argument.name]}" for argument in problem.task.arguments)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )

@@ -1,0 +1,139 @@
+"""Run the user's task file: a fresh namespace, no lasting effects, mistakes as one sentence.
+
+The file is trusted (it is the user's own); what is guarded against is its mistakes, not malice.
+Its module is not registered in ``sys.modules``, so a file that pickles its own classes or imports
+files beside it is not covered.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cupilot.errors import TaskError
+
+if TYPE_CHECKING:
+    import torch
+
+REASON_CHARACTERS = 240
+
+
+def read_source(path: Path) -> str:
+    """The text of a task file, or a `TaskError` that says why there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise TaskError(f"{path}: there is no such task file") from None
+    except UnicodeDecodeError:
+        raise TaskError(f"{path}: not a Python file (its text is not UTF-8)") from None
+    except OSError as error:
+        raise TaskError(f"{path}: the task file cannot be read ({error.strerror})") from None
+
+
+@contextmanager
+def blamed(where: str, what: str) -> Iterator[None]:
+    """Turn whatever the user's code raises into one sentence: place, what went wrong, reason."""
+    try:
+        yield
+    except TaskError:
+        raise
+    except SystemExit:
+        raise TaskError(f"{where}: {what} (it calls exit)") from None
+    except Exception as error:
+        raise TaskError(f"{where}: {what} ({_reason(error)})") from None
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return text if len(text) <= REASON_CHARACTERS else text[: REASON_CHARACTERS - 3] + "..."
+
+
+@contextmanager
+def isolated(seed: int) -> Iterator[None]:
+    """Seed every global generator for the block, and undo that and the default type afterwards.
+
+    What the file prints goes to stderr, because stdout belongs to the command's own result.
+    """
+    import torch
+
+    states = (torch.get_rng_state(), np.random.get_state(), random.getstate(), torch.get_default_dtype())
+    try:
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        with redirect_stdout(sys.stderr), torch.no_grad():
+            yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
+        torch.set_default_dtype(states[3])
+
+
+def run_source(source: str, where: str) -> dict[str, Any]:
+    """Execute the file's text in a fresh namespace and see that it has KernelBench form."""
+    try:
+        code = compile(source, where, "exec")
+    except (SyntaxError, ValueError) as error:
+        place = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise TaskError(f"{where}: not a Python file ({text}{place})") from None
+    namespace: dict[str, Any] = {"__name__": "cupilot_task", "__file__": where}
+    with blamed(where, "the task file cannot be imported"):
+        exec(code, namespace)
+    if not inspect.isclass(namespace.get("Model")):
+        raise TaskError(f"{where}: not in KernelBench form (there is no class Model)")
+    if not callable(namespace.get("get_inputs")):
+        raise TaskError(f"{where}: not in KernelBench form (there is no function get_inputs)")
+    return namespace
+
+
+def build_model(namespace: dict[str, Any], where: str) -> torch.nn.Module:
+    """``Model(*get_init_inputs())`` in the mode its constructor leaves it in, as KernelBench runs it."""
+    import torch
+
+    with blamed(where, "get_init_inputs fails"):
+        values = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else ()
+        arguments = tuple(values)
+    with blamed(where, "Model cannot be constructed"):
+        model = namespace["Model"](*arguments)
+    if not isinstance(model, torch.nn.Module):
+        raise TaskError(f"{where}: Model is not a torch.nn.Module")
+    return model
+
+
+def draw_inputs(namespace: dict[str, Any], where: str) -> tuple[Any, ...]:
+    """What ``get_inputs`` returns: tensors and scalars, nothing nested."""
+    import torch
+
+    with blamed(where, "get_inputs fails"):
+        values = namespace["get_inputs"]()
+    if not isinstance(values, (list, tuple)):
+        raise TaskError(f"{where}: get_inputs returns a {type(values).__name__}, not a list")
+    for index, value in enumerate(values):
+        if not isinstance(value, (torch.Tensor, bool, int, float, str)):
+            raise TaskError(f"{where}: input {index} is a {type(value).__name__}, not a tensor or a scalar")
+    return tuple(values)
+
+
+def run_model(model: torch.nn.Module, inputs: tuple[Any, ...], where: str) -> tuple[torch.Tensor, ...]:
+    """The model's outputs as a tuple of tensors."""
+    import torch
+
+    with blamed(where, "Model does not run on the inputs"):
+        result = model(*inputs)
+    outputs = tuple(result) if isinstance(result, (list, tuple)) else (result,)
+    if not outputs:
+        raise TaskError(f"{where}: Model returns nothing")
+    for output in outputs:
+        if not isinstance(output, torch.Tensor):
+            raise TaskError(f"{where}: Model returns a {type(output).__name__}, not a tensor or a tuple of tensors")
+    return outputs

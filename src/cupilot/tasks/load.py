@@ -1,0 +1,98 @@
+"""From a task file to a `Task` record, without allocating the file's (large) tensors.
+
+Covered: dense CPU tensors and Python scalars as inputs, a tensor or a flat tuple of tensors as
+result.  Not covered: models whose output shapes depend on values, complex and sparse tensors.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cupilot.errors import TaskError
+from cupilot.records import ITEM_BYTES, Argument, Task, TensorSpec
+from cupilot.tasks.execute import build_model, draw_inputs, isolated, read_source, run_model, run_source
+
+if TYPE_CHECKING:
+    import torch
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+
+
+def load_task(path: Path, precision: str = "fp32") -> Task:
+    """The task in a KernelBench-form file; anything wrong is a `TaskError` in one sentence."""
+    if precision not in PRECISIONS:
+        raise TaskError(f"precision {precision!r} is not one of {', '.join(PRECISIONS)}")
+    return task_from_source(read_source(path), path.stem, precision, where=str(path))
+
+
+def task_from_source(source: str, name: str, precision: str, where: str) -> Task:
+    """The task in a file's text; ``where`` names it in error messages.
+
+    Everything runs on fake tensors, which have shapes and types but no memory.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from cupilot.tasks.graph import export_graph
+
+    with isolated(seed=0), FakeTensorMode(allow_non_fake_inputs=True):
+        namespace = run_source(source, where)
+        model = build_model(namespace, where)
+        inputs = draw_inputs(namespace, where)
+        arguments = _arguments(model, inputs, where)
+        outputs = tuple(spec_of(output, where) for output in run_model(model, inputs, where))
+        graph = export_graph(model, inputs, arguments)
+    return Task(name, source, arguments, outputs, graph, precision)
+
+
+def tensor_elements(source: str, where: str) -> int:
+    """Elements of all arguments and outputs together; cheaper than the whole task."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with isolated(seed=0), FakeTensorMode(allow_non_fake_inputs=True):
+        namespace = run_source(source, where)
+        model = build_model(namespace, where)
+        inputs = draw_inputs(namespace, where)
+        outputs = run_model(model, inputs, where)
+        specs = [spec_of(output, where) for output in outputs]
+        specs += [argument.tensor for argument in _arguments(model, inputs, where) if argument.tensor is not None]
+        return sum(spec.elements for spec in specs)
+
+
+def spec_of(tensor: torch.Tensor, where: str) -> TensorSpec:
+    """Shape and element type of a tensor as a record."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype not in ITEM_BYTES:
+        raise TaskError(f"{where}: tensors of type {dtype} are not supported")
+    return TensorSpec(tuple(int(size) for size in tensor.shape), dtype)
+
+
+def _arguments(model: torch.nn.Module, inputs: tuple[Any, ...], where: str) -> tuple[Argument, ...]:
+    """Inputs by the names of ``forward``'s parameters, then the module's parameters and buffers."""
+    import torch
+
+    found: list[Argument] = []
+    for name, value in zip(_forward_names(model, len(inputs)), inputs, strict=True):
+        if isinstance(value, torch.Tensor):
+            found.append(Argument(name, "input", tensor=spec_of(value, where)))
+        else:
+            found.append(Argument(name, "input", value=value))
+    taken = {argument.name for argument in found}
+    for origin, members in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+        for path, tensor in members:
+            name = path.replace(".", "_")
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            found.append(Argument(name, origin, tensor=spec_of(tensor, where)))
+    return tuple(found)
+
+
+def _forward_names(model: torch.nn.Module, count: int) -> list[str]:
+    named = [
+        parameter.name
+        for parameter in inspect.signature(model.forward).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ][:count]
+    return named + [f"input{index}" for index in range(len(named), count)]

@@ -1,0 +1,72 @@
+"""PyTorch's own rounding error, as a function of the magnitude of the result.
+
+The error of a long sum does not shrink where the sum happens to cancel, and the error of an
+elementwise function does; a table by magnitude says which, without knowing the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+LOWEST_EXPONENT = -150
+HIGHEST_EXPONENT = 130
+BINS = HIGHEST_EXPONENT - LOWEST_EXPONENT + 2
+"""One bin for zero, then one per binary exponent; smaller and larger values go to the outermost."""
+
+ENOUGH = 64
+"""Elements that an error level rests on; sparser bins look further around."""
+
+CHUNK = 1 << 16
+
+
+def chunks(elements: int) -> Iterator[slice]:
+    """Slices that cover an array piecewise, so that temporaries stay small."""
+    for start in range(0, elements, CHUNK):
+        yield slice(start, min(start + CHUNK, elements))
+
+
+def bin_of(values: Array) -> Array:
+    """Index of the bin of each (finite) value."""
+    _, exponents = np.frexp(values)
+    bins = np.clip(exponents, LOWEST_EXPONENT, HIGHEST_EXPONENT) - (LOWEST_EXPONENT - 1)
+    bins[values == 0] = 0
+    return bins
+
+
+def error_by_magnitude(expected: Array, native: Array) -> Array:
+    """Root mean square of ``native - expected`` around each bin; zeros for integers and for no data."""
+    counts, squares = np.zeros(BINS), np.zeros(BINS)
+    if expected.dtype.kind == "f":
+        reference, other = expected.reshape(-1), native.reshape(-1)
+        for part in chunks(reference.size):
+            value, result = reference[part], other[part].astype(np.float64)
+            finite = np.isfinite(value) & np.isfinite(result)
+            if not finite.all():
+                value, result = value[finite], result[finite]
+            bins = bin_of(value)
+            counts += np.bincount(bins, minlength=BINS)
+            squares += np.bincount(bins, weights=(result - value) ** 2, minlength=BINS)
+    return _smooth(counts, squares)
+
+
+def _smooth(counts: Array, squares: Array) -> Array:
+    """Each bin with its neighbours, and with more of them until enough elements are in sight."""
+    below = np.concatenate([[0], counts.cumsum()])
+    levels = np.zeros(BINS)
+    for index in range(BINS):
+        reach = 1 if index else 0  # exact zeros are often exact for everybody
+        while True:
+            low, high = max(0, index - reach), min(BINS, index + reach + 1)
+            count = below[high] - below[low]
+            if count >= ENOUGH or high - low == BINS:
+                break
+            reach += 1
+        if count:
+            levels[index] = np.sqrt(squares[low:high].sum() / count)
+    return levels

@@ -1,0 +1,160 @@
+"""Smaller versions of a task, made by replacing the integer constants at the top of its file.
+
+Two versions: a round one (all sizes divided by one power of two, multiples of 32, so that equal
+and divisible sizes stay so) and an odd one (a different prime for every constant, so that a
+swapped axis or a missing remainder shows).  Each is loaded and run before it is returned.
+Not covered: sizes written inside functions, and constants below 32, which are mostly modes
+(kernel size, heads, an axis) and not sizes.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import isqrt
+
+from cupilot.errors import TaskError
+from cupilot.records import Task
+from cupilot.tasks.case import make_case
+from cupilot.tasks.load import task_from_source, tensor_elements
+
+SMALLEST_SIZE = 32
+STEPS = 24
+"""Halvings that are tried; 2^24 brings every size that fits a GPU down to the smallest."""
+
+ARITHMETIC = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv, ast.Pow: operator.pow, ast.LShift: operator.lshift,
+}  # fmt: skip
+LARGEST_SIZE = 1 << 40
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """An integer constant and where its value stands in the file."""
+
+    value: int
+    line: int
+    start: int
+    stop: int
+
+
+def scaled_tasks(task: Task, limit_elements: int = 1 << 18) -> tuple[Task, ...]:
+    """The round and the odd version, each with at most ``limit_elements`` in all its tensors together.
+
+    A task within the limit stands for its own round version.  Versions that do not run, or run
+    other operators than the task, are left out; so the result may be empty.
+    """
+    constants = _constants(task.source)
+    small = _elements(task) <= limit_elements
+    found = [task] if small else _first(task, _round_sizes(constants), constants, limit_elements)
+    if constants:
+        found = found + _first(task, _odd_sizes(constants), constants, limit_elements)
+    return tuple(found)
+
+
+def _elements(task: Task) -> int:
+    tensors = [argument.tensor for argument in task.arguments if argument.tensor is not None]
+    return sum(tensor.elements for tensor in (*tensors, *task.outputs))
+
+
+# --- constants in the file -----------------------------------------------------------------
+
+
+def _constants(source: str) -> tuple[_Constant, ...]:
+    """Module-level assignments of integers (or of arithmetic on integers) that may be sizes."""
+    found: list[_Constant] = []
+    for statement in ast.parse(source).body:
+        value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+        for node in value.elts if isinstance(value, ast.Tuple) else [value]:
+            number = _integer(node)
+            if number is not None and number >= SMALLEST_SIZE and node is not None:
+                assert node.end_col_offset is not None
+                if node.lineno == node.end_lineno:
+                    found.append(_Constant(number, node.lineno, node.col_offset, node.end_col_offset))
+    return tuple(found)
+
+
+def _integer(node: ast.expr | None) -> int | None:
+    """The value of an integer expression without names."""
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    if not isinstance(node, ast.BinOp) or type(node.op) not in ARITHMETIC:
+        return None
+    left, right = _integer(node.left), _integer(node.right)
+    if left is None or right is None or not 0 < right < LARGEST_SIZE or abs(left) > LARGEST_SIZE:
+        return None
+    if isinstance(node.op, (ast.Pow, ast.LShift)) and right > LARGEST_SIZE.bit_length():
+        return None
+    return int(ARITHMETIC[type(node.op)](left, right))
+
+
+def _replaced(source: str, constants: tuple[_Constant, ...], sizes: tuple[int, ...]) -> str:
+    lines = [line.encode() for line in source.split("\n")]  # lines and (byte) columns as ast counts them
+    for constant, size in sorted(zip(constants, sizes, strict=True), key=lambda pair: -pair[0].start):
+        line = lines[constant.line - 1]
+        lines[constant.line - 1] = line[: constant.start] + str(size).encode() + line[constant.stop :]
+    return b"\n".join(lines).decode()
+
+
+# --- sizes to try, the largest first ---------------------------------------------------------
+
+
+def _round_sizes(constants: tuple[_Constant, ...]) -> Iterator[tuple[int, ...]]:
+    for step in range(1, STEPS):
+        yield tuple(_rounded(constant.value >> step) for constant in constants)
+
+
+def _odd_sizes(constants: tuple[_Constant, ...]) -> Iterator[tuple[int, ...]]:
+    """Primes; if the module insists on equal sizes, the same prime for equal constants."""
+    for together in (False, True):
+        for step in range(STEPS):
+            yield _primes([constant.value >> step for constant in constants], together)
+
+
+def _rounded(size: int) -> int:
+    return max(SMALLEST_SIZE, size - size % SMALLEST_SIZE)
+
+
+def _primes(sizes: list[int], together: bool) -> tuple[int, ...]:
+    """A prime above each size, or above a half or a quarter of it in turn; never the same one twice."""
+    used: dict[int, int] = {}
+    found: list[int] = []
+    for place, size in enumerate(sizes):
+        if together and size in used:
+            found.append(used[size])
+            continue
+        prime = max(SMALLEST_SIZE, size) >> (place % 3) | 1
+        while prime in found or not _is_prime(prime):
+            prime += 2
+        used[size] = prime
+        found.append(prime)
+    return tuple(found)
+
+
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % divisor for divisor in range(2, isqrt(number) + 1))
+
+
+# --- which of them work ----------------------------------------------------------------------
+
+
+def _first(
+    task: Task, candidates: Iterable[tuple[int, ...]], constants: tuple[_Constant, ...], limit_elements: int
+) -> list[Task]:
+    """The first version within the limit that loads, computes the same operators, and runs."""
+    for sizes in dict.fromkeys(candidates):
+        source = _replaced(task.source, constants, sizes)
+        name = f"{task.name}@{'x'.join(map(str, sizes))}"
+        try:
+            if tensor_elements(source, name) > limit_elements:
+                continue
+            version = task_from_source(source, name, task.precision, where=name)
+            if version.operators == task.operators:
+                make_case(version, "own", seed=0)
+                return [version]
+        except TaskError:
+            continue
+    return []

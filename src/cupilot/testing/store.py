@@ -1,0 +1,84 @@
+"""The contract of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from cupilot.contracts import Store
+from cupilot.errors import StoreError
+from cupilot.testing.samples import FAILED, INDIVIDUAL, INFO, RESULT, STRATEGY
+
+
+class StoreContract:
+    """Offer ``store``, new and empty, and ``reopen``, which opens the same store once more."""
+
+    def test_keeps_what_the_run_was_asked_to_do(self, store: Store, reopen: Callable[[], Store]) -> None:
+        store.begin(INFO)
+        assert store.info() == INFO
+        store.close()
+        again = reopen()
+        assert again.info() == INFO
+        again.close()
+
+    def test_keeps_individuals_in_order(self, store: Store, reopen: Callable[[], Store]) -> None:
+        store.begin(INFO)
+        added = [replace(INDIVIDUAL, id=number, strategy=STRATEGY) for number in (0, 2, 1)]
+        for individual in added:
+            store.add(individual)
+        assert list(store.individuals()) == added
+        store.close()
+        again = reopen()
+        assert list(again.individuals()) == added
+        again.close()
+
+    def test_keeps_failures(self, store: Store) -> None:
+        failed = replace(INDIVIDUAL, evaluation=FAILED)
+        store.begin(INFO)
+        store.add(failed)
+        assert list(store.individuals()) == [failed]
+        store.close()
+
+    def test_keeps_decisions_in_order(self, store: Store) -> None:
+        store.begin(INFO)
+        store.note("select", "1, 2 as the fastest")
+        store.note("stop", "enough")
+        assert list(store.notes()) == [("select", "1, 2 as the fastest"), ("stop", "enough")]
+        store.close()
+
+    def test_can_be_read_while_it_is_written(self, store: Store, reopen: Callable[[], Store]) -> None:
+        store.begin(INFO)
+        reader = reopen()
+        for number in range(5):
+            store.add(replace(INDIVIDUAL, id=number))
+            assert [one.id for one in reader.individuals()] == list(range(number + 1))
+        reader.close()
+        store.close()
+
+    def test_a_store_is_one_run(self, store: Store) -> None:
+        store.begin(INFO)
+        with pytest.raises(StoreError):
+            store.begin(INFO)
+        store.add(INDIVIDUAL)
+        with pytest.raises(StoreError):
+            store.add(INDIVIDUAL)
+        store.add(replace(INDIVIDUAL, id=1))
+        assert [one.id for one in store.individuals()] == [0, 1], "a refused individual leaves no trace"
+        store.close()
+
+    def test_a_run_that_was_not_begun_has_no_info(self, store: Store) -> None:
+        with pytest.raises(StoreError):
+            store.info()
+        assert list(store.individuals()) == []
+        store.close()
+
+    def test_can_be_finished(self, store: Store, reopen: Callable[[], Store]) -> None:
+        store.begin(INFO)
+        store.add(INDIVIDUAL)
+        store.finish(RESULT)
+        store.close()
+        again = reopen()
+        assert list(again.individuals()) == [INDIVIDUAL]
+        again.close()

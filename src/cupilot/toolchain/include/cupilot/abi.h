@@ -1,0 +1,324 @@
+// The C interface by which a program calls the wrappers of this library.
+//
+// Parameters may be Tensor, std::optional<Tensor>, integers, bool, float, double, std::string, c10::Scalar and
+// std::optional of those; results Tensor, std::vector<Tensor>, a tuple of Tensors, or void.  Lists of numbers are
+// not covered.  Tensor arguments are views of the caller's device memory; results live until cupilot_release().
+#pragma once
+
+#include <cupilot/factories.h>
+
+#include <limits>
+#include <tuple>
+
+extern "C" {
+
+enum cupilot_kind : int32_t {
+  CUPILOT_NONE = 0,
+  CUPILOT_TENSOR = 1,
+  CUPILOT_INT = 2,
+  CUPILOT_DOUBLE = 3,
+  CUPILOT_BOOL = 4,
+  CUPILOT_STRING = 5,
+};
+
+struct cupilot_value {
+  int32_t kind;
+  int32_t dtype;  // a c10::ScalarType
+  int64_t ndim;
+  int64_t sizes[8];
+  int64_t strides[8];  // in elements
+  void* data;
+  int64_t i;
+  double d;
+  const char* s;
+};
+}
+
+namespace cupilot {
+
+// A type that a wrapper's parameter may have: its name, which values it takes, and how it reads them.
+template <class T, class = void>
+struct Parameter {
+  static_assert(sizeof(T) == 0,
+                "a wrapper's parameters are torch::Tensor, int, bool, float, double, std::string, at::Scalar, or "
+                "std::optional of those");
+};
+
+template <>
+struct Parameter<at::Tensor> {
+  static constexpr const char* name = "Tensor";
+  static bool fits(const cupilot_value& v) { return v.kind == CUPILOT_TENSOR || v.kind == CUPILOT_NONE; }
+  static at::Tensor read(const cupilot_value& v) {
+    if (v.kind == CUPILOT_NONE) return at::Tensor();
+    const auto options = at::TensorOptions(static_cast<at::ScalarType>(v.dtype)).device(at::kCUDA);
+    const size_t rank = size_t(v.ndim);
+    return at::from_blob(v.data, at::IntArrayRef(v.sizes, rank), at::IntArrayRef(v.strides, rank), options);
+  }
+};
+
+template <>
+struct Parameter<bool> {
+  static constexpr const char* name = "bool";
+  static bool fits(const cupilot_value& v) { return v.kind == CUPILOT_BOOL || v.kind == CUPILOT_INT; }
+  static bool read(const cupilot_value& v) { return v.i != 0; }
+};
+
+template <class T>
+struct Parameter<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool>>> {
+  static constexpr const char* name = "int";
+  static bool fits(const cupilot_value& v) {
+    if (v.kind != CUPILOT_INT && v.kind != CUPILOT_BOOL) return false;
+    return static_cast<int64_t>(static_cast<T>(v.i)) == v.i && (v.i >= 0 || std::is_signed_v<T>);
+  }
+  static T read(const cupilot_value& v) { return static_cast<T>(v.i); }
+};
+
+inline bool is_number(const cupilot_value& v) {
+  return v.kind == CUPILOT_DOUBLE || v.kind == CUPILOT_INT || v.kind == CUPILOT_BOOL;
+}
+
+template <class T>
+struct Parameter<T, std::enable_if_t<std::is_floating_point_v<T>>> {
+  static constexpr const char* name = "float";
+  static bool fits(const cupilot_value& v) { return is_number(v); }
+  static T read(const cupilot_value& v) { return static_cast<T>(v.kind == CUPILOT_DOUBLE ? v.d : double(v.i)); }
+};
+
+template <>
+struct Parameter<c10::Scalar> {
+  static constexpr const char* name = "float";
+  static bool fits(const cupilot_value& v) { return is_number(v); }
+  static c10::Scalar read(const cupilot_value& v) {
+    return v.kind == CUPILOT_DOUBLE ? c10::Scalar(v.d) : c10::Scalar(v.i);
+  }
+};
+
+#ifndef CUPILOT_WITHOUT_STRING
+template <>
+struct Parameter<std::string> {
+  static constexpr const char* name = "str";
+  static bool fits(const cupilot_value& v) { return v.kind == CUPILOT_STRING; }
+  static std::string read(const cupilot_value& v) { return v.s; }
+};
+#endif
+
+template <class T>
+struct Parameter<std::optional<T>> {
+  static constexpr const char* name = Parameter<T>::name;
+  static bool fits(const cupilot_value& v) { return v.kind == CUPILOT_NONE || Parameter<T>::fits(v); }
+  static std::optional<T> read(const cupilot_value& v) {
+    return v.kind == CUPILOT_NONE ? std::nullopt : std::optional<T>(Parameter<T>::read(v));
+  }
+};
+
+template <class T>
+struct is_optional : std::false_type {};
+template <class T>
+struct is_optional<std::optional<T>> : std::true_type {};
+
+inline const char* kind_name(const cupilot_value& v) {
+  static const char* const names[] = {"None", "Tensor", "int", "float", "bool", "str"};
+  return v.kind >= CUPILOT_NONE && v.kind <= CUPILOT_STRING ? names[v.kind] : "unknown";
+}
+
+// Where a call leaves its results.
+struct Results {
+  cupilot_value* values;
+  int capacity;
+  int count;
+  std::vector<at::Tensor>& kept;
+
+  void add(const at::Tensor& tensor) {
+    const int place = count + 1;
+    TORCH_CHECK(tensor.defined(), "result ", place, " is an undefined tensor");
+    TORCH_CHECK(tensor.is_cuda(), "result ", place, " is on the host: give its options .device(torch::kCUDA)");
+    TORCH_CHECK(count < capacity, "more than ", capacity, " results");
+    cupilot_value& v = values[count++];
+    v = cupilot_value();
+    v.kind = CUPILOT_TENSOR;
+    v.dtype = static_cast<int32_t>(tensor.scalar_type());
+    v.ndim = tensor.dim();
+    for (int64_t i = 0; i < v.ndim; ++i) {
+      v.sizes[i] = tensor.size(i);
+      v.strides[i] = tensor.stride(i);
+    }
+    v.data = tensor.data_ptr();
+    kept.push_back(tensor);
+  }
+  void add(const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors) add(tensor);
+  }
+  template <class Tuple, class = decltype(std::tuple_size<Tuple>::value)>
+  void add(const Tuple& tensors) {
+    std::apply([this](const auto&... tensor) { (add(tensor), ...); }, tensors);
+  }
+};
+
+template <class R>
+struct ResultName {
+  static void write(Text& text) {
+    if constexpr (std::is_void_v<R>) text << "None";
+    else if constexpr (std::is_same_v<R, at::Tensor>) text << "Tensor";
+    else if constexpr (std::is_same_v<R, std::vector<at::Tensor>>) text << "Tensor[]";
+    else {
+      text << "(";
+      for (size_t i = 0; i < std::tuple_size<R>::value; ++i) text << (i ? ", Tensor" : "Tensor");
+      text << ")";
+    }
+  }
+};
+
+// A wrapper with its type erased.
+struct Callable {
+  virtual ~Callable() = default;
+  virtual void signature(Text& text) const = 0;
+  virtual int parameters() const = 0;
+  virtual bool fits(int parameter, const cupilot_value& value) const = 0;
+  virtual void call(const cupilot_value* arguments, Results& results) = 0;
+};
+
+template <class F, class R, class... A>
+struct Wrapper final : Callable {
+  F function;
+  explicit Wrapper(F f) : function(f) {}
+
+  void signature(Text& text) const override {
+    const char* separator = "";
+    text << "(";
+    ((text << separator << Parameter<std::decay_t<A>>::name << (is_optional<std::decay_t<A>>::value ? "?" : ""),
+      separator = ", "),
+     ...);
+    text << ") -> ";
+    ResultName<std::decay_t<R>>::write(text);
+  }
+  int parameters() const override { return sizeof...(A); }
+  bool fits(int parameter, const cupilot_value& value) const override {
+    int i = 0;
+    bool result = false;
+    ((i++ == parameter ? (void)(result = Parameter<std::decay_t<A>>::fits(value)) : (void)0), ...);
+    return result;
+  }
+  void call(const cupilot_value* arguments, Results& results) override {
+    invoke(arguments, results, std::index_sequence_for<A...>());
+  }
+
+ private:
+  template <size_t... I>
+  void invoke(const cupilot_value* arguments, Results& results, std::index_sequence<I...>) {
+    // named, because a parameter may be a reference that is not const
+    std::tuple<std::decay_t<A>...> values{Parameter<std::decay_t<A>>::read(arguments[I])...};
+    if constexpr (std::is_void_v<R>) function(static_cast<A&&>(std::get<I>(values))...);
+    else results.add(function(static_cast<A&&>(std::get<I>(values))...));
+  }
+};
+
+struct Entry {
+  const char* name;
+  Callable* callable;
+  std::vector<std::optional<cupilot_value>> defaults;
+};
+
+// What a library offers and what it keeps alive; one per library, as its symbols are hidden.
+struct Registry {
+  std::vector<Entry> entries;
+  std::vector<at::Tensor> kept;
+  std::vector<char> listing;
+
+  static Registry& get() {
+    static Registry registry;
+    return registry;
+  }
+  Entry* find(const char* name) {
+    for (Entry& entry : entries)
+      if (std::strcmp(entry.name, name) == 0) return &entry;
+    return nullptr;
+  }
+};
+
+template <class R, class... A>
+Callable* erase(R (*function)(A...)) {
+  return new Wrapper<R (*)(A...), R, A...>(function);
+}
+template <class F, class R, class C, class... A>
+Callable* erase_object(F object, R (C::*)(A...) const) {
+  return new Wrapper<F, R, A...>(object);
+}
+template <class F, class = decltype(&F::operator())>
+Callable* erase(F object) {
+  return erase_object(object, &F::operator());
+}
+
+template <class F>
+Entry& add_entry(const char* name, F function) {
+  Registry& registry = Registry::get();
+  registry.entries.push_back(Entry{name, erase(function), {}});
+  return registry.entries.back();
+}
+
+// The arguments with defaults filled in; fails with the signature when they do not fit.
+inline std::vector<cupilot_value> fitted(const Entry& entry, const cupilot_value* arguments, int count) {
+  Text signature;
+  signature << entry.name;
+  entry.callable->signature(signature);
+  const int parameters = entry.callable->parameters();
+  std::vector<cupilot_value> values(arguments, arguments + count);
+  for (int i = count; i < parameters && i < int(entry.defaults.size()) && entry.defaults[i]; ++i)
+    values.push_back(*entry.defaults[i]);
+  if (int(values.size()) != parameters) fail(count, " arguments do not fit ", signature.c_str());
+  for (int i = 0; i < parameters; ++i)
+    if (!entry.callable->fits(i, values[i]))
+      fail("argument ", i + 1, " (", kind_name(values[i]), ") does not fit ", signature.c_str());
+  return values;
+}
+
+}  // namespace cupilot
+
+#define CUPILOT_EXPORT extern "C" __attribute__((visibility("default"), used))
+
+// Lines "name<TAB>signature".
+CUPILOT_EXPORT inline const char* cupilot_entries(void) {
+  cupilot::Registry& registry = cupilot::Registry::get();
+  registry.listing.clear();
+  for (const cupilot::Entry& entry : registry.entries) {
+    cupilot::Text line;
+    line << entry.name << "\t";
+    entry.callable->signature(line);
+    line << "\n";
+    registry.listing.insert(registry.listing.end(), line.c_str(), line.c_str() + line.size());
+  }
+  registry.listing.push_back('\0');
+  return registry.listing.data();
+}
+
+// 0: done; 1: the wrapper threw; 2: no such entry, or the arguments do not fit.
+CUPILOT_EXPORT inline int cupilot_call(const char* name, const cupilot_value* arguments, int argument_count,
+                                       cupilot_value* results, int capacity, int* result_count, char* error,
+                                       size_t error_size) {
+  int outcome = 2;
+  *result_count = 0;
+  try {
+    cupilot::Registry& registry = cupilot::Registry::get();
+    cupilot::Entry* const entry = registry.find(name);
+    if (!entry) cupilot::fail("there is no entry ", name, "; there are:\n", cupilot_entries());
+    const std::vector<cupilot_value> values = cupilot::fitted(*entry, arguments, argument_count);
+    outcome = 1;
+    cupilot::Results out{results, capacity, 0, registry.kept};
+    entry->callable->call(values.data(), out);
+    *result_count = out.count;
+    return 0;
+  } catch (const std::exception& exception) {
+    snprintf(error, error_size, "%s", exception.what());
+  } catch (...) {
+    snprintf(error, error_size, "the wrapper threw something that is not a std::exception");
+  }
+  return outcome;
+}
+
+// Drops the results that calls have kept alive.
+CUPILOT_EXPORT inline void cupilot_release(void) { cupilot::Registry::get().kept.clear(); }
+
+#define CUPILOT_JOIN_(a, b) a##b
+#define CUPILOT_JOIN(a, b) CUPILOT_JOIN_(a, b)
+#define CUPILOT_ENTRY(function)                                                         \
+  [[maybe_unused]] static const bool CUPILOT_JOIN(cupilot_registered_, __COUNTER__) =   \
+      (::cupilot::add_entry(#function, &function), true);

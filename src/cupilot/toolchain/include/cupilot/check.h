@@ -1,0 +1,153 @@
+// Failing with a message: the exception that wrappers throw, TORCH_CHECK and its relatives, CUDA error checks.
+//
+// Messages are built with snprintf into a fixed buffer, because <sstream> and <string> would double the time
+// that a small kernel takes to compile.  A piece that is neither text nor a number is shown as "?".
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <type_traits>
+#ifndef CUPILOT_WITHOUT_STRING
+#include <string>
+#endif
+
+namespace cupilot {
+
+// Text of bounded length; what does not fit is cut off.
+class Text {
+ public:
+  const char* c_str() const { return text_; }
+  size_t size() const { return size_; }
+
+  Text& operator<<(const char* piece) { return append("%s", piece ? piece : "(null)"); }
+  Text& operator<<(bool piece) { return append("%d", int(piece)); }
+  Text& operator<<(char piece) { return append("%c", piece); }
+#ifndef CUPILOT_WITHOUT_STRING
+  Text& operator<<(const std::string& piece) { return *this << piece.c_str(); }
+#endif
+
+  template <class T>
+  Text& operator<<(const T& piece) {
+    if constexpr (std::is_enum_v<T>) {
+      return append("%lld", static_cast<long long>(piece));
+    } else if constexpr (std::is_floating_point_v<T>) {
+      return append("%g", static_cast<double>(piece));
+    } else if constexpr (std::is_integral_v<T> && std::is_unsigned_v<T>) {
+      return append("%llu", static_cast<unsigned long long>(piece));
+    } else if constexpr (std::is_integral_v<T>) {
+      return append("%lld", static_cast<long long>(piece));
+    } else {
+      return print(*this, piece, 0);
+    }
+  }
+
+ private:
+  template <class T>
+  static auto print(Text& text, const T& piece, int) -> decltype(piece.print(text), text) {
+    piece.print(text);
+    return text;
+  }
+  template <class T>
+  static Text& print(Text& text, const T&, long) {
+    return text << "?";
+  }
+  template <class T>
+  Text& append(const char* format, T piece) {
+    const int length = snprintf(text_ + size_, sizeof(text_) - size_, format, piece);
+    if (length > 0) size_ = size_ + length < sizeof(text_) ? size_ + length : sizeof(text_) - 1;
+    return *this;
+  }
+
+  char text_[1024] = {0};
+  size_t size_ = 0;
+};
+
+}  // namespace cupilot
+
+namespace c10 {
+
+class Error : public std::exception {
+ public:
+  explicit Error(const cupilot::Text& text) : text_(text) {}
+  const char* what() const noexcept override { return text_.c_str(); }
+  const char* what_without_backtrace() const noexcept { return text_.c_str(); }
+
+ private:
+  cupilot::Text text_;
+};
+
+}  // namespace c10
+
+namespace cupilot {
+
+template <class... Pieces>
+[[noreturn]] void fail(const Pieces&... pieces) {
+  Text text;
+  (void)(text << ... << pieces);
+  throw c10::Error(text);
+}
+
+// A call that exists in PyTorch but would need a kernel of its own here.
+[[noreturn]] inline void unsupported(const char* call) {
+  fail("unsupported host call: ", call, ": a candidate must compute with its own kernels");
+}
+
+struct FailedCondition {
+  const char* text;
+
+  [[noreturn]] void raise() const { fail("the check (", text, ") does not hold"); }
+  template <class... Pieces>
+  [[noreturn]] void raise(const Pieces&... pieces) const {
+    fail(pieces...);
+  }
+};
+
+inline void check_cuda(cudaError_t error, const char* call) {
+  if (error != cudaSuccess) fail("CUDA error: ", cudaGetErrorString(error), " in ", call);
+}
+
+}  // namespace cupilot
+
+#define TORCH_CHECK(condition, ...)                                              \
+  do {                                                                           \
+    if (!(condition)) ::cupilot::FailedCondition{#condition}.raise(__VA_ARGS__); \
+  } while (0)
+#define TORCH_CHECK_ARG(condition, position, ...) TORCH_CHECK(condition, __VA_ARGS__)
+#define TORCH_CHECK_EQ(a, b) TORCH_CHECK((a) == (b))
+#define TORCH_CHECK_NE(a, b) TORCH_CHECK((a) != (b))
+#define TORCH_CHECK_LT(a, b) TORCH_CHECK((a) < (b))
+#define TORCH_CHECK_LE(a, b) TORCH_CHECK((a) <= (b))
+#define TORCH_CHECK_GT(a, b) TORCH_CHECK((a) > (b))
+#define TORCH_CHECK_GE(a, b) TORCH_CHECK((a) >= (b))
+#define TORCH_CHECK_TYPE TORCH_CHECK
+#define TORCH_CHECK_VALUE TORCH_CHECK
+#define TORCH_CHECK_INDEX TORCH_CHECK
+#define TORCH_CHECK_NOT_IMPLEMENTED TORCH_CHECK
+#define TORCH_INTERNAL_ASSERT TORCH_CHECK
+#define TORCH_INTERNAL_ASSERT_DEBUG_ONLY TORCH_CHECK
+#define AT_ASSERT TORCH_CHECK
+#define AT_ASSERTM TORCH_CHECK
+#define AT_ERROR(...) ::cupilot::FailedCondition{"AT_ERROR"}.raise(__VA_ARGS__)
+#define TORCH_WARN(...) ((void)0)
+#define TORCH_WARN_ONCE(...) ((void)0)
+
+#define C10_CUDA_CHECK(expression) ::cupilot::check_cuda((expression), #expression)
+#define AT_CUDA_CHECK C10_CUDA_CHECK
+#define TORCH_CUDA_CHECK C10_CUDA_CHECK
+#define C10_CUDA_KERNEL_LAUNCH_CHECK() ::cupilot::check_cuda(cudaGetLastError(), "a kernel launch")
+#define TORCH_CUDA_KERNEL_LAUNCH_CHECK C10_CUDA_KERNEL_LAUNCH_CHECK
+
+#define C10_HOST_DEVICE __host__ __device__
+#define C10_DEVICE __device__
+#define C10_HOST __host__
+#define C10_LIKELY(condition) (__builtin_expect(static_cast<bool>(condition), 1))
+#define C10_UNLIKELY(condition) (__builtin_expect(static_cast<bool>(condition), 0))
+#define C10_RESTRICT __restrict__
+#define C10_LAUNCH_BOUNDS_1(threads) __launch_bounds__(threads)
+#define C10_LAUNCH_BOUNDS_2(threads, blocks) __launch_bounds__(threads, blocks)
+#define C10_WARP_SIZE 32

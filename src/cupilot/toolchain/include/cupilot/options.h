@@ -1,0 +1,144 @@
+// How a tensor is described: ArrayRef, optional, Device, TensorOptions.  Layouts other than strided are not covered.
+#pragma once
+
+#include <cupilot/scalar_types.h>
+
+#include <initializer_list>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace c10 {
+
+template <class T>
+using optional = std::optional<T>;
+using std::nullopt;
+using std::nullopt_t;
+
+// A view of a sequence that somebody else owns.
+template <class T>
+class ArrayRef {
+ public:
+  using value_type = T;
+  constexpr ArrayRef() = default;
+  constexpr ArrayRef(const T& one) : data_(&one), size_(1) {}
+  constexpr ArrayRef(const T* data, size_t size) : data_(data), size_(size) {}
+  constexpr ArrayRef(const T* first, const T* last) : data_(first), size_(last - first) {}
+  ArrayRef(const std::vector<T>& items) : data_(items.data()), size_(items.size()) {}
+  // the list lives until the end of the call that it is written in, which is as long as the view is meant to
+  ArrayRef(const std::initializer_list<T>& items) : size_(items.size()) { data_ = items.begin(); }
+  template <class Array, class = decltype(std::tuple_size<Array>::value)>
+  constexpr ArrayRef(const Array& items) : data_(items.data()), size_(items.size()) {}
+  template <size_t N>
+  constexpr ArrayRef(const T (&items)[N]) : data_(items), size_(N) {}
+
+  constexpr const T* data() const { return data_; }
+  constexpr size_t size() const { return size_; }
+  constexpr bool empty() const { return size_ == 0; }
+  constexpr const T* begin() const { return data_; }
+  constexpr const T* end() const { return data_ + size_; }
+  const T& operator[](size_t i) const { return data_[i]; }
+  const T& at(size_t i) const {
+    TORCH_CHECK(i < size_, "index ", i, " is outside a sequence of ", size_);
+    return data_[i];
+  }
+  const T& front() const { return at(0); }
+  const T& back() const { return at(size_ - 1); }
+  std::vector<T> vec() const { return std::vector<T>(begin(), end()); }
+  ArrayRef slice(size_t first, size_t count) const { return ArrayRef(data_ + first, count); }
+  bool equals(ArrayRef other) const { return *this == other; }
+
+  void print(cupilot::Text& text) const {
+    text << "[";
+    for (size_t i = 0; i < size_; ++i) text << (i ? ", " : "") << data_[i];
+    text << "]";
+  }
+  friend bool operator==(ArrayRef a, ArrayRef b) {
+    if (a.size_ != b.size_) return false;
+    for (size_t i = 0; i < a.size_; ++i)
+      if (a.data_[i] != b.data_[i]) return false;
+    return true;
+  }
+  friend bool operator!=(ArrayRef a, ArrayRef b) { return !(a == b); }
+
+ private:
+  const T* data_ = nullptr;
+  size_t size_ = 0;
+};
+using IntArrayRef = ArrayRef<int64_t>;
+
+enum class DeviceType : int8_t { CPU = 0, CUDA = 1 };
+constexpr DeviceType kCPU = DeviceType::CPU, kCUDA = DeviceType::CUDA;
+using DeviceIndex = int8_t;
+
+class Device {
+ public:
+  Device(DeviceType type, DeviceIndex index = -1) : type_(type), index_(index) {}
+  DeviceType type() const { return type_; }
+  DeviceIndex index() const { return index_; }
+  bool has_index() const { return index_ >= 0; }
+  bool is_cuda() const { return type_ == kCUDA; }
+  bool is_cpu() const { return type_ == kCPU; }
+  void print(cupilot::Text& text) const {
+    text << (is_cuda() ? "cuda" : "cpu");
+    if (has_index()) text << ":" << int(index_);
+  }
+  friend bool operator==(Device a, Device b) { return a.type_ == b.type_ && a.index_ == b.index_; }
+  friend bool operator!=(Device a, Device b) { return !(a == b); }
+
+ private:
+  DeviceType type_;
+  DeviceIndex index_;
+};
+
+enum class Layout : int8_t { Strided };
+constexpr Layout kStrided = Layout::Strided;
+enum class MemoryFormat : int8_t { Contiguous, Preserve };
+
+// What a factory is told; without a device a tensor is made on the host, as in PyTorch.
+class TensorOptions {
+ public:
+  TensorOptions() = default;
+  TensorOptions(ScalarType type) : type_(type) {}
+  TensorOptions(TypeMeta type) : type_(type) {}
+  TensorOptions(Device device) : device_(device) {}
+  TensorOptions(DeviceType device) : device_(device) {}
+  TensorOptions(Layout) {}
+
+  TensorOptions dtype(ScalarType type) const { return changed(type, device_); }
+  TensorOptions dtype(TypeMeta type) const { return changed(type, device_); }
+  template <class T>
+  TensorOptions dtype() const {
+    return changed(CppTypeToScalarType<T>::value, device_);
+  }
+  TensorOptions device(Device device) const { return changed(type_, device); }
+  TensorOptions device(DeviceType type, DeviceIndex index = -1) const { return changed(type_, Device(type, index)); }
+  TensorOptions device_index(DeviceIndex index) const { return changed(type_, Device(kCUDA, index)); }
+  TensorOptions layout(Layout) const { return *this; }
+  TensorOptions requires_grad(bool = true) const { return *this; }
+  TensorOptions pinned_memory(bool = true) const { return *this; }
+  TensorOptions memory_format(MemoryFormat) const { return *this; }
+
+  TypeMeta dtype() const { return type_; }
+  Device device() const { return device_; }
+  bool requires_grad() const { return false; }
+
+ private:
+  static TensorOptions changed(ScalarType type, Device device) {
+    TensorOptions options(type);
+    options.device_ = device;
+    return options;
+  }
+
+  ScalarType type_ = kFloat;
+  Device device_ = Device(kCPU);
+};
+
+inline TensorOptions dtype(ScalarType type) { return TensorOptions(type); }
+inline TensorOptions dtype(TypeMeta type) { return TensorOptions(type); }
+inline TensorOptions device(Device device) { return TensorOptions(device); }
+inline TensorOptions device(DeviceType type) { return TensorOptions(type); }
+
+}  // namespace c10
+
+#define LEGACY_CONTIGUOUS_MEMORY_FORMAT c10::MemoryFormat::Contiguous

@@ -1,0 +1,120 @@
+"""A candidate's source to a shared library, its PTX and its resources; every success is kept by content."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from cupilot.contracts import Built
+from cupilot.errors import MachineError
+from cupilot.records import Failure, Kernel, Resources, from_plain, to_plain
+from cupilot.toolchain.cache import digest, folder_digest, publish, scratch_beside
+from cupilot.toolchain.cuda import Cuda
+from cupilot.toolchain.diagnostics import compile_failure, first_error
+from cupilot.toolchain.process import run
+from cupilot.toolchain.ptxas import first_error as first_ptxas_error
+from cupilot.toolchain.ptxas import read_report
+from cupilot.toolchain.source import no_such_entry, translation_unit
+
+INCLUDE = Path(__file__).parent / "include"
+
+SOURCE, UNIT, KEEP, LIBRARY, PTX, CUBIN, RESOURCES = (
+    "kernel.cu", "unit.cu", "keep", "kernel.so", "kernel.ptx", "kernel.cubin", "resources.json",
+)  # fmt: skip
+
+# -O1 is for host code only: device code is optimised fully by default, and wrappers have nothing to gain.
+# Hidden symbols keep two candidates in one process from sharing the header's state.
+FLAGS = (
+    "-shared", "-Xcompiler", "-fPIC,-fvisibility=hidden", "-cudart", "none", "--no-compress", "-std=c++17", "-O1",
+    "-lineinfo", "--expt-relaxed-constexpr", "--extended-lambda",
+)  # fmt: skip
+PTXAS_FLAGS = ("-v", "-O3", "-lineinfo")
+
+
+def build_kernel(
+    kernel: Kernel, arch: str, out_dir: Path, cuda: Cuda, *, link: Sequence[Path] = (), timeout_s: float = 180
+) -> Built | Failure:
+    """Compile for ``arch`` (such as ``sm_80``) into ``out_dir/<digest>``, or take what is there already.
+
+    The library holds the PTX alone and leaves the CUDA runtime open: the process that loads it, or ``link``,
+    decides on the runtime.  The cubin and the PTX lie beside the library.  Failures are not kept.
+    """
+    unit = translation_unit(kernel, SOURCE)
+    if isinstance(unit, Failure):
+        return unit
+    final = out_dir / _address(kernel, unit, arch, cuda, link)
+    if not final.is_dir():
+        deadline_s = time.monotonic() + timeout_s
+        with scratch_beside(final) as scratch:
+            failure = _compile(kernel, unit, _command(kernel, arch, cuda, link), scratch, deadline_s)
+            failure = failure or _assemble(arch, scratch, cuda, deadline_s)
+            if failure is not None:
+                return failure
+            publish(scratch, final)
+    return _load(kernel, final)
+
+
+def _address(kernel: Kernel, unit: str, arch: str, cuda: Cuda, link: Sequence[Path]) -> str:
+    compiler = (cuda.version, str(cuda.host_compiler), folder_digest(INCLUDE))
+    linked = [part for path in link for part in (str(path.resolve()), path.read_bytes())]
+    return digest((kernel.source, kernel.entry, unit, arch, *compiler, *FLAGS, *PTXAS_FLAGS, *linked))
+
+
+def _command(kernel: Kernel, arch: str, cuda: Cuda, link: Sequence[Path]) -> tuple[str | Path, ...]:
+    virtual = arch.replace("sm_", "compute_")
+    target = ("-gencode", f"arch={virtual},code={virtual}", f"--frandom-seed={kernel.digest}")
+    linked = [part for path in link for part in (path.resolve(), "-Xlinker", f"-rpath={path.resolve().parent}")]
+    files = ("-I", INCLUDE, "--keep", "--keep-dir", KEEP, UNIT, "-o", LIBRARY)
+    return (cuda.nvcc, "-ccbin", cuda.host_compiler, *FLAGS, *target, *files, *linked)
+
+
+def _compile(
+    kernel: Kernel, unit: str, command: Sequence[str | Path], scratch: Path, deadline_s: float
+) -> Failure | None:
+    (scratch / SOURCE).write_text(kernel.source, encoding="utf-8", newline="")
+    (scratch / UNIT).write_text(unit, encoding="utf-8")
+    (scratch / KEEP).mkdir()
+    finished = run(command, scratch, deadline_s - time.monotonic())
+    if finished is None:
+        return _too_slow("nvcc")
+    if finished.status != 0:
+        return _nvcc_failure(kernel, finished.output)
+    ptx = (scratch / KEEP / UNIT).with_suffix(".ptx").read_text(encoding="utf-8")
+    # line tables name the source as the user knows it, not the folder it was compiled in
+    (scratch / PTX).write_text(ptx.replace(f"{scratch.resolve()}/", ""), encoding="utf-8")
+    shutil.rmtree(scratch / KEEP)
+    return None
+
+
+def _nvcc_failure(kernel: Kernel, output: str) -> Failure:
+    if "nvcc fatal" in output:
+        raise MachineError(f"nvcc does not run as asked: {output.strip().partition(chr(10))[0]}")
+    log = output.replace(f"{INCLUDE}/", "")
+    error = first_error(log)
+    if error is not None and error.file == UNIT and f'"{kernel.entry}" is undefined' in error.text:
+        return no_such_entry(kernel, log)
+    return compile_failure(log, SOURCE)
+
+
+def _assemble(arch: str, scratch: Path, cuda: Cuda, deadline_s: float) -> Failure | None:
+    command: list[str | Path] = [cuda.ptxas, *PTXAS_FLAGS, f"-arch={arch}", PTX, "-o", CUBIN]
+    finished = run(command, scratch, deadline_s - time.monotonic())
+    if finished is None:
+        return _too_slow("ptxas")
+    if finished.status != 0:
+        return Failure("build", "compile-error", f"ptxas: {first_ptxas_error(finished.output)}", finished.output)
+    (scratch / RESOURCES).write_text(json.dumps(to_plain(read_report(finished.output)), indent=1))
+    return None
+
+
+def _too_slow(tool: str) -> Failure:
+    return Failure("build", "time-out", f"{tool} did not finish in the time given")
+
+
+def _load(kernel: Kernel, folder: Path) -> Built:
+    resources = from_plain(tuple[tuple[str, Resources], ...], json.loads((folder / RESOURCES).read_text()), RESOURCES)
+    ptx = (folder / PTX).read_text(encoding="utf-8")
+    return Built(kernel, folder / LIBRARY, ptx, resources)

@@ -1,0 +1,124 @@
+"""Loads and stores (PTX ISA, "Data Movement and Conversion Instructions": ld, st, and "atom", "red").
+
+Every access but that of parameters goes through the runtime, which checks, counts and moves the
+data of all lanes at once.  Cache operators and eviction hints change nothing here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cupilot.vgpu import layout
+from cupilot.vgpu.lower.table import Opcode
+from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Address, Instruction, Operand, Reg, Symbol, Vector
+
+if TYPE_CHECKING:
+    from cupilot.vgpu.emit import Emitter
+
+SPACES = ("global", "shared", "const", "local", "param")
+RAW = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
+
+
+def space_of(instruction: Instruction) -> str:
+    """The state space; without one the address is generic."""
+    for mod in instruction.mods:
+        base = mod.split("::")[0]
+        if base in SPACES:
+            return base
+    return "generic"
+
+
+def _items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+def _element(e: Emitter, i: Instruction) -> tuple[str, int]:
+    kind = i.mods[-1]
+    if kind not in TYPE_BYTES or TYPE_BYTES[kind] not in RAW:
+        raise e.unsupported(f"the type .{kind}")
+    return kind, TYPE_BYTES[kind]
+
+
+def _load(e: Emitter, i: Instruction) -> None:
+    kind, width = _element(e, i)
+    space = space_of(i)
+    items = _items(i.operands[0])
+    if space == "param":
+        _load_param(e, i, items, kind, width)
+        return
+    _stage_addresses(e, i.operands[1], space)
+    site = e.site(space, width * len(items), store=False)
+    raw = RAW[width]
+    e.call(
+        "void", f"vg_ld_{space}_{width}_{len(items)}",
+        f"ptr %c, ptr %w, i32 {site}, ptr %addresses, i32 {e.lane_mask()}, ptr %data",
+        "ptr, ptr, i32, ptr, i32, ptr",
+    )  # fmt: skip
+    for number, item in enumerate(items):
+        place = e.field_at("%data", number * width * 32)
+        value = e.op(f"load <32 x {raw}>, ptr {place}, align {min(32 * width, 64)}")
+        _put_loaded(e, item, value, kind, width, vector=True)
+
+
+def _put_loaded(e: Emitter, item: Operand, value: str, kind: str, width: int, *, vector: bool) -> None:
+    raw = RAW[width]
+    if isinstance(item, Reg) and item.name != "_":
+        declared = TYPE_BYTES[e.function.registers[item.name]]
+        if declared > width and kind.startswith("s"):
+            wide = RAW[declared]
+            value = e.op(f"sext {e.shaped(raw, vector)} {value} to {e.shaped(wide, vector)}")
+            raw = wide
+    e.put(item, value, raw, vector)
+
+
+def _load_param(e: Emitter, i: Instruction, items: tuple[Operand, ...], kind: str, width: int) -> None:
+    address = i.operands[1]
+    if not isinstance(address, Address) or not isinstance(address.base, Symbol):
+        raise e.unsupported("a parameter read through a register")
+    place = {param.name: param.offset for param in e.function.params}.get(address.base.name)
+    if place is None:
+        raise e.unsupported(f"the parameter {address.base.name}")
+    base = e.load_field("%c", layout.CTX_PARAMS, "ptr")
+    for number, item in enumerate(items):
+        offset = place + address.base.offset + address.offset + number * width
+        value = e.op(f"load {RAW[width]}, ptr {e.field_at(base, offset)}, align 1")
+        _put_loaded(e, item, value, kind, width, vector=False)
+
+
+def _stage_addresses(e: Emitter, operand: Operand, space: str) -> None:
+    kind = "i32" if space == "shared" else "i64"
+    e.line(f"store <32 x {kind}> {e.address(operand, kind, True)}, ptr %addresses, align 64")
+
+
+def _store(e: Emitter, i: Instruction) -> None:
+    _, width = _element(e, i)
+    space = space_of(i)
+    if space == "param":
+        raise e.unsupported("a store to a parameter")
+    items = _items(i.operands[1])
+    raw = RAW[width]
+    _stage_addresses(e, i.operands[0], space)
+    for number, item in enumerate(items):
+        place = e.field_at("%data", number * width * 32)
+        e.line(f"store <32 x {raw}> {e.fetch(item, raw, True)}, ptr {place}, align {min(32 * width, 64)}")
+    site = e.site(space, width * len(items), store=True)
+    e.call(
+        "void", f"vg_st_{space}_{width}_{len(items)}",
+        f"ptr %c, ptr %w, i32 {site}, ptr %addresses, i32 {e.lane_mask()}, ptr %data",
+        "ptr, ptr, i32, ptr, i32, ptr",
+    )  # fmt: skip
+
+
+def _nothing(e: Emitter, i: Instruction) -> None:
+    """Fences and prefetches: accesses are in order here, and caches are modelled."""
+
+
+OPCODES = {
+    "ld": Opcode(_load, "ld", varies=lambda i: space_of(i) != "param"),
+    "ldu": Opcode(_load, "ldu", varies=lambda i: True),
+    "st": Opcode(_store, "st", writes=0),
+    "membar": Opcode(_nothing, "membar", writes=0),
+    "fence": Opcode(_nothing, "fence", writes=0),
+    "prefetch": Opcode(_nothing, "prefetch", writes=0),
+    "prefetchu": Opcode(_nothing, "prefetchu", writes=0),
+}

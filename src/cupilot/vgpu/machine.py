@@ -1,0 +1,260 @@
+"""The virtual GPU inside one process: loads the runtime, translates kernels, reports what happened."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cupilot.contracts import Array
+from cupilot.gpu.occupancy import occupancy
+from cupilot.gpu.spec import GpuSpec
+from cupilot.records import Launch, MemoryOperation, Profile, Resources
+from cupilot.vgpu.counters import BufferTraffic, SiteCount, launch_counters, line_costs
+from cupilot.vgpu.emit import KernelCode
+from cupilot.vgpu.ptx.parse import PtxError
+from cupilot.vgpu.ptx.syntax import Module
+from cupilot.vgpu.timing import model_time
+from cupilot.vgpu.translate import Translator, function_address
+
+_FORMS = [(w, v) for w, v in ((1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 4), (4, 1), (4, 2), (4, 4), (8, 1), (8, 2))]
+SYMBOLS = [
+    *(f"vg_{verb}_{space}_{w}_{v}" for verb in ("ld", "st") for space in ("global", "shared", "generic") for w, v in _FORMS),
+    *(f"vg_ld_const_{w}_{v}" for w, v in _FORMS),
+    "vg_ex2", "vg_lg2", "vg_sin", "vg_cos", "vg_tanh", "vg_shfl",
+]  # fmt: skip
+
+_TRANSLATE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint32)
+_RESIDENT = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint64)
+_ELAPSED = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_uint64, ctypes.c_uint64)
+
+
+class _Device(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char * 64),
+        *((n, ctypes.c_int32) for n in ("major", "minor", "sms", "clock_khz", "threads_per_block", "threads_per_sm",
+                                        "blocks_per_sm", "registers_per_sm")),
+        *((n, ctypes.c_uint64) for n in ("shared_per_block", "shared_per_block_optin", "shared_per_sm", "l1_bytes",
+                                         "l2_bytes", "dram_bytes")),
+    ]  # fmt: skip
+
+
+class _Finding(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_char_p), ("message", ctypes.c_char_p)]
+
+
+class _Site(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_uint64) for n in ("requests", "sectors", "wavefronts", "lane_bytes")]
+
+
+class _Traffic(ctypes.Structure):
+    _fields_ = [
+        (n, ctypes.c_uint64) for n in ("l2_read", "l2_write", "miss_read", "miss_write", "unique_read", "unique_write")
+    ]
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = [
+        ("kernel", ctypes.c_char_p),
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("dynamic_shared", ctypes.c_uint32),
+        ("resident", ctypes.c_uint32),
+        ("blocks_run", ctypes.c_uint64),
+        ("counts", ctypes.POINTER(ctypes.c_uint64)),
+        ("basic_blocks", ctypes.c_uint64),
+        ("sites", ctypes.c_uint64),
+        ("allocations", ctypes.c_uint64),
+    ]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something a kernel did that it must not do."""
+
+    kind: str
+    message: str
+
+
+class Machine:
+    """One virtual GPU; there is one per process, because the runtime it loads is global."""
+
+    def __init__(self, spec: GpuSpec, runtime: Path, resources: Mapping[str, Resources], device: str) -> None:
+        self.spec = spec
+        self.device = device
+        self.resources = dict(resources)
+        # candidates are linked without a CUDA runtime and find these symbols in the global scope
+        self._library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
+        self._declare()
+        self._translator = Translator({name: function_address(self._library, name) for name in SYMBOLS})
+        self._modules: dict[int, Module] = {}
+        self._codes: dict[str, KernelCode] = {}
+        # ctypes callbacks must outlive their use
+        self._callbacks = (_TRANSLATE(self._translate), _RESIDENT(self._resident), _ELAPSED(self._elapsed))
+        self._library.vgc_callbacks(*self._callbacks)
+        self._library.vgc_device(ctypes.byref(self._device_record()))
+
+    def _declare(self) -> None:
+        lib = self._library
+        for name in ("vgc_launches", "vgc_findings", "vgc_operations", "vgc_image", "vgc_variable", "vgc_allocate",
+                     "vgc_operation", "vgc_launch_traffic"):  # fmt: skip
+            getattr(lib, name).restype = ctypes.c_uint64
+        lib.vgc_settings.argtypes = [ctypes.c_uint64, ctypes.c_double, ctypes.c_uint32]
+        lib.vgc_allocate.argtypes = [ctypes.c_uint64]
+        lib.vgc_written.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
+        lib.vgc_launch_traffic.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
+        lib.vgc_launch_site.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
+        lib.vgc_launch.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
+        lib.vgc_finding.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
+        lib.vgc_operation.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
+        lib.vgc_variable.argtypes = [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p]
+        lib.cudaFree.argtypes = [ctypes.c_void_p]
+        lib.cudaMemcpy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+    def _device_record(self) -> _Device:
+        s = self.spec
+        return _Device(
+            s.title.encode()[:63], int(s.capability), round(s.capability * 10) % 10, s.sms, int(s.clock_hz / 1e3),
+            s.threads_per_block, s.threads_per_sm, s.blocks_per_sm, s.registers_per_sm, s.shared_bytes_per_block,
+            s.shared_bytes_per_block_optin, s.shared_bytes_per_sm, s.l1_bytes_per_sm, s.l2_bytes, s.dram_bytes,
+        )  # fmt: skip
+
+    # --- callbacks from the runtime --------------------------------------------------------
+
+    def _translate(self, image: int, name: bytes, kernel: int) -> int:
+        try:
+            code, address = self._translator.compile(self._module(image), name.decode())
+        except PtxError as error:
+            self._library.vgc_kernel_error(kernel, str(error).encode())
+            return 1
+        except Exception as error:  # a callback must not raise into C; the text reaches the user as a finding
+            self._library.vgc_kernel_error(kernel, f"internal error in translating {name.decode()}: {error}".encode())
+            return 1
+        self._codes[code.name] = code
+        self._define(image, kernel, code, address)
+        return 0
+
+    def _module(self, image: int) -> Module:
+        if image not in self._modules:
+            data = ctypes.c_void_p()
+            size = self._library.vgc_image(image, ctypes.byref(data))
+            self._modules[image] = self._translator.parse(ctypes.string_at(data.value or 0, size))
+        return self._modules[image]
+
+    def _define(self, image: int, kernel: int, code: KernelCode, address: int) -> None:
+        module = self._modules[image]
+        params = module.functions[code.name].params
+
+        def words(values: list[int]) -> ctypes.Array[ctypes.c_uint32]:
+            return (ctypes.c_uint32 * max(len(values), 1))(*values)
+
+        variables = [self._variable(image, module, name) for name in code.variables]
+        instructions = [int(block.counters.get("warp_instructions", 0)) for block in code.blocks]
+        site_words = [n for s in code.sites for n in (s.line, s.bytes, int(s.store), int(s.space == "shared"))]
+        self._library.vgc_kernel(
+            kernel, ctypes.c_void_p(address), code.warp_bytes, code.shared_bytes, code.param_bytes, code.max_threads,
+            len(params), words([p.offset for p in params]), words([p.bytes for p in params]),
+            len(code.blocks), words(instructions), words(code.first_lines),
+            len(code.sites), words(site_words),
+            len(variables), (ctypes.c_uint64 * max(len(variables), 1))(*variables),
+        )  # fmt: skip
+
+    def _variable(self, image: int, module: Module, name: str) -> int:
+        variable = module.variables[name]
+        fresh = ctypes.c_uint32()
+        address = int(self._library.vgc_variable(image, name.encode(), variable.bytes, ctypes.byref(fresh)))
+        if fresh.value and variable.initial:
+            ctypes.memmove(address, variable.initial, len(variable.initial))
+        return address
+
+    def _resident(self, name: bytes, threads: int, dynamic_shared: int) -> int:
+        resources = self.resources_of(name.decode())
+        return occupancy(self.spec, threads, resources, dynamic_shared).blocks_per_sm
+
+    def _elapsed(self, first: int, end: int) -> float:
+        launches = tuple(self.launch(i) for i in range(first, end))
+        return model_time(Profile(self.device, launches), self.spec, self.device).time_s if launches else 0.0
+
+    def resources_of(self, kernel: str) -> Resources:
+        return self.resources.get(kernel, Resources(registers=32))
+
+    # --- calls -----------------------------------------------------------------------------
+
+    def begin(self, sample_budget: int | None, seconds_left: float, threads: int = 1) -> None:
+        """Forget the last call's launches and findings."""
+        self._library.vgc_begin()
+        self._library.vgc_settings(sample_budget or 0, seconds_left, threads)
+
+    def upload(self, array: Array) -> int:
+        """A device buffer with the array's content."""
+        address = int(self._library.vgc_allocate(array.nbytes))
+        source = np.ascontiguousarray(array)
+        if self._library.cudaMemcpy(address, source.ctypes.data, array.nbytes, 1):
+            raise MemoryError(f"{array.nbytes} bytes of device memory")
+        return address
+
+    def download(self, address: int, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
+        out = np.empty(shape, dtype)
+        ctypes.memmove(out.ctypes.data, address, out.nbytes)
+        return out
+
+    def written(self, address: int, shape: tuple[int, ...], item: int) -> Array:
+        """For each element of a buffer, whether a kernel, fill or copy stored to it."""
+        out = np.empty(shape, np.bool_)
+        self._library.vgc_written(address, out.size, item, out.ctypes.data)
+        return out
+
+    def free(self, address: int) -> None:
+        self._library.cudaFree(address)
+
+    # --- what happened ---------------------------------------------------------------------
+
+    def findings(self) -> tuple[Finding, ...]:
+        found = []
+        for i in range(self._library.vgc_findings()):
+            view = _Finding()
+            self._library.vgc_finding(i, ctypes.byref(view))
+            found.append(Finding(view.kind.decode(), view.message.decode()))
+        return tuple(found)
+
+    def profile(self) -> Profile:
+        """Launches, fills and copies since `begin`."""
+        launches = tuple(self.launch(i) for i in range(self._library.vgc_launches()))
+        operations = []
+        for i in range(self._library.vgc_operations()):
+            kind = ctypes.c_char_p()
+            size = self._library.vgc_operation(i, ctypes.byref(kind))
+            operations.append(MemoryOperation((kind.value or b"").decode(), size))
+        sampled = any(launch.blocks_run < launch.blocks for launch in launches)
+        return Profile(self.device, launches, tuple(operations), sampled)
+
+    def launch(self, index: int) -> Launch:
+        view = _Launch()
+        self._library.vgc_launch(index, ctypes.byref(view))
+        name = view.kernel.decode()
+        code, resources = self._codes[name], self.resources_of(name)
+        counts = [(view.counts[2 * b], view.counts[2 * b + 1]) for b in range(view.basic_blocks)]
+        sites, traffic = [], []
+        for number in range(view.sites):
+            site = _Site()
+            self._library.vgc_launch_site(index, number, ctypes.byref(site))
+            sites.append(SiteCount(site.requests, site.sectors, site.wavefronts, site.lane_bytes))
+        for number in range(view.allocations):
+            moved = _Traffic()
+            size = self._library.vgc_launch_traffic(index, number, ctypes.byref(moved))
+            traffic.append(BufferTraffic(size, *(int(getattr(moved, field)) for field, _ in _Traffic._fields_)))
+        grid, block = tuple(view.grid), tuple(view.block)
+        blocks = grid[0] * grid[1] * grid[2]
+        threads = block[0] * block[1] * block[2]
+        counters = launch_counters(
+            code, counts, sites, traffic, blocks=blocks, blocks_run=view.blocks_run, warps_per_block=-(-threads // 32),
+            concurrent_blocks=view.resident * self.spec.sms, l2_bytes=self.spec.l2_bytes,
+        )  # fmt: skip
+        scale = blocks / max(view.blocks_run, 1)
+        return Launch(
+            name, (grid[0], grid[1], grid[2]), (block[0], block[1], block[2]), view.dynamic_shared, resources,
+            view.blocks_run, counters, line_costs(code, counts, sites, scale),
+        )  # fmt: skip

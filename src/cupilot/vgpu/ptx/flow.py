@@ -1,0 +1,303 @@
+"""Control and data flow of one PTX function: basic blocks, post-dominators, liveness, divergence.
+
+The analyses answer three questions of the code generator:
+
+* which registers hold one value for the whole warp (*uniform*: kept as scalars),
+* where lanes that took different ways meet again (immediate post-dominators),
+* which registers need storage between blocks, and which of them must be written under the mask.
+
+A branch that may split a warp *protects* the registers that the waiting lanes will still read:
+those live where the lanes meet again and, when both ways have code of their own, those live at the
+start of either way.  A register that is protected by a branch and defined inside its region is
+divergent and is written under the mask; every other register is written whole, and shares its slot
+with no protected one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from cupilot.vgpu.ptx.parse import PtxError
+from cupilot.vgpu.ptx.syntax import Address, Function, Instruction, Operand, Pair, Reg, Vector
+
+EXIT = -1
+TERMINATORS = ("bra", "ret", "exit", "trap")
+
+
+def is_barrier(instruction: Instruction) -> bool:
+    """Whether a warp waits here for others of its block (``bar.warp.sync`` is within a warp)."""
+    return instruction.opcode in ("bar", "barrier") and not instruction.has("warp")
+
+
+@dataclass
+class Block:
+    """Straight-line code; ``successors`` are block numbers, the taken branch first."""
+
+    index: int
+    code: list[Instruction] = field(default_factory=list)
+    successors: list[int] = field(default_factory=list)
+    ends_in_barrier: bool = False
+
+
+@dataclass(frozen=True)
+class Access:
+    """Registers an instruction writes and reads."""
+
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+
+
+def registers(operand: Operand) -> Iterable[str]:
+    """All registers that an operand names."""
+    if isinstance(operand, Reg):
+        yield operand.name
+    elif isinstance(operand, Address) and isinstance(operand.base, Reg):
+        yield operand.base.name
+    elif isinstance(operand, Vector):
+        for item in operand.items:
+            yield from registers(item)
+    elif isinstance(operand, Pair):
+        yield from registers(operand.first)
+        yield from registers(operand.second)
+
+
+def split_blocks(function: Function) -> list[Block]:
+    """Cut the body at labels, after branches and after barriers."""
+    blocks = [Block(0)]
+    labels: dict[str, int] = {}
+    closed = False
+    for item in function.body:
+        if isinstance(item, str):
+            if blocks[-1].code or closed:
+                blocks.append(Block(len(blocks)))
+            labels[item] = blocks[-1].index
+            closed = False
+            continue
+        if closed:
+            blocks.append(Block(len(blocks)))
+        blocks[-1].code.append(item)
+        closed = item.opcode in TERMINATORS or is_barrier(item)
+    if closed and blocks[-1].code and is_barrier(blocks[-1].code[-1]):
+        blocks.append(Block(len(blocks)))
+    _connect(function, blocks, labels)
+    return blocks
+
+
+def _connect(function: Function, blocks: list[Block], labels: dict[str, int]) -> None:
+    for block in blocks:
+        following = block.index + 1 if block.index + 1 < len(blocks) else EXIT
+        last = block.code[-1] if block.code else None
+        if last is None or last.opcode not in TERMINATORS:
+            block.successors = [following]
+            block.ends_in_barrier = last is not None and is_barrier(last)
+        elif last.opcode == "bra":
+            if last.target not in labels:
+                raise PtxError(f"the label {last.target} in {function.name} does not exist")
+            target = labels[last.target]
+            block.successors = [target, following] if last.guard and target != following else [target]
+        else:
+            block.successors = [EXIT, following] if last.guard else [EXIT]
+
+
+class Flow:
+    """The analyses of one function; `access` and `is_source` describe the opcodes.
+
+    ``access(instruction)`` gives what it writes and reads; ``varies(instruction)`` is true when the
+    result may differ between lanes even if all operands are uniform.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        access: Callable[[Instruction], Access],
+        varies: Callable[[Instruction], bool],
+    ) -> None:
+        self.function = function
+        self.blocks = split_blocks(function)
+        self._access = {id(i): access(i) for b in self.blocks for i in b.code}
+        self._varies = varies
+        names = {name for a in self._access.values() for name in (*a.writes, *a.reads)}
+        self.names = sorted(name for name in names if name in function.registers)
+        self.bit = {name: 1 << i for i, name in enumerate(self.names)}
+        self.live_in, self.live_out = self._liveness()
+        self.post_dominator = self._post_dominators()
+        self.defined = [self._union(a for i in b.code for a in self.access(i).writes) for b in self.blocks]
+        self._regions: dict[int, int] = {}
+        self.divergent, self.splitting = self._divergence()
+
+    def access(self, instruction: Instruction) -> Access:
+        return self._access[id(instruction)]
+
+    def uniform(self, name: str) -> bool:
+        return name in self.bit and not self.divergent & self.bit[name]
+
+    def members(self, bits: int) -> list[str]:
+        found = []
+        while bits:
+            low = bits & -bits
+            found.append(self.names[low.bit_length() - 1])
+            bits ^= low
+        return found
+
+    def _union(self, names: Iterable[str]) -> int:
+        bits = 0
+        for name in names:
+            bits |= self.bit.get(name, 0)
+        return bits
+
+    # --- liveness --------------------------------------------------------------------------
+
+    def _liveness(self) -> tuple[list[int], list[int]]:
+        used, killed = [], []
+        for block in self.blocks:
+            upward = dead = 0
+            for instruction in block.code:
+                access = self._access[id(instruction)]
+                reads = self._union(access.reads) | self._union([instruction.guard])
+                writes = self._union(access.writes)
+                if instruction.guard:
+                    reads |= writes  # a guarded write keeps the old value in other lanes
+                upward |= reads & ~dead
+                if not instruction.guard:
+                    dead |= writes
+            used.append(upward)
+            killed.append(dead)
+        live_in, live_out = [0] * len(self.blocks), [0] * len(self.blocks)
+        changed = True
+        while changed:
+            changed = False
+            for block in reversed(self.blocks):
+                i = block.index
+                out = 0
+                for successor in block.successors:
+                    if successor != EXIT:
+                        out |= live_in[successor]
+                new = used[i] | (out & ~killed[i])
+                if new != live_in[i] or out != live_out[i]:
+                    live_in[i], live_out[i], changed = new, out, True
+        return live_in, live_out
+
+    # --- post-dominators -------------------------------------------------------------------
+
+    def _post_dominators(self) -> list[int]:
+        """Immediate post-dominator of each block; EXIT where only the end of the thread is common."""
+        count = len(self.blocks)
+        everything = (1 << (count + 1)) - 1
+        end = 1 << count
+        sets = [everything] * count
+        changed = True
+        while changed:
+            changed = False
+            for block in reversed(self.blocks):
+                meet = everything
+                for successor in block.successors:
+                    meet &= end if successor == EXIT else sets[successor]
+                new = meet | (1 << block.index)
+                if new != sets[block.index]:
+                    sets[block.index], changed = new, True
+        result = []
+        for block in self.blocks:
+            strict = sets[block.index] & ~(1 << block.index) & ~end
+            # the nearest one is post-dominated by all the others
+            nearest = EXIT
+            while strict:
+                low = strict & -strict
+                candidate = low.bit_length() - 1
+                strict ^= low
+                others = sets[block.index] & ~(1 << block.index)
+                if sets[candidate] & others == others:
+                    nearest = candidate
+                    break
+            result.append(nearest)
+        return result
+
+    def region(self, index: int) -> int:
+        """Blocks between a branch and the place where its ways meet again, as a bit set."""
+        if index not in self._regions:
+            stop = self.post_dominator[index]
+            seen, work = 0, [s for s in self.blocks[index].successors if s not in (EXIT, stop)]
+            while work:
+                block = work.pop()
+                if seen >> block & 1:
+                    continue
+                seen |= 1 << block
+                work.extend(s for s in self.blocks[block].successors if s not in (EXIT, stop))
+            self._regions[index] = seen
+        return self._regions[index]
+
+    def protected(self, index: int) -> int:
+        """Registers that lanes waiting for this branch's other way, or behind it, still need."""
+        stop = self.post_dominator[index]
+        bits = self.live_in[stop] if stop != EXIT else 0
+        ways = [s for s in self.blocks[index].successors if s not in (EXIT, stop)]
+        if len(ways) > 1:
+            for way in ways:
+                bits |= self.live_in[way]
+        return bits
+
+    def defined_in(self, region: int) -> int:
+        bits = 0
+        for index, defined in enumerate(self.defined):
+            if region >> index & 1:
+                bits |= defined
+        return bits
+
+    # --- divergence ------------------------------------------------------------------------
+
+    def _divergence(self) -> tuple[int, set[int]]:
+        """Divergent registers, and the blocks whose branch may split the warp."""
+        divergent, splitting = 0, set()
+        changed = True
+        while changed:
+            changed = False
+            for block in self.blocks:
+                for instruction in block.code:
+                    access = self._access[id(instruction)]
+                    reads = self._union(access.reads) | self._union([instruction.guard])
+                    if self._varies(instruction) or reads & divergent:
+                        new = divergent | self._union(access.writes)
+                        if new != divergent:
+                            divergent, changed = new, True
+                if block.index not in splitting and self._splits(block, divergent):
+                    splitting.add(block.index)
+                    changed = True
+            for index in splitting:
+                new = divergent | (self.protected(index) & self.defined_in(self.region(index)))
+                if new != divergent:
+                    divergent, changed = new, True
+        return divergent, splitting
+
+    def _splits(self, block: Block, divergent: int) -> bool:
+        last = block.code[-1] if block.code else None
+        return bool(
+            last is not None
+            and last.opcode in TERMINATORS
+            and len(block.successors) > 1
+            and self._union([last.guard]) & divergent
+        )
+
+    def masked(self) -> list[int]:
+        """For each block, the registers it must write under the mask."""
+        result = [0] * len(self.blocks)
+        for index in self.splitting:
+            protected, region = self.protected(index), self.region(index)
+            for block in self.blocks:
+                if region >> block.index & 1:
+                    result[block.index] |= protected & self.defined[block.index]
+        return result
+
+    def conflicts(self) -> dict[str, int]:
+        """Registers that may not share a slot."""
+        result = dict.fromkeys(self.names, 0)
+        groups = [*self.live_in, *self.live_out]
+        for group in groups:
+            for name in self.members(group):
+                result[name] |= group
+        for index in self.splitting:
+            protected, inner = self.protected(index), self.defined_in(self.region(index))
+            for name in self.members(inner):
+                result[name] |= protected
+            for name in self.members(protected):
+                result[name] |= inner
+        return result

@@ -1,0 +1,188 @@
+// What translated kernels, the scheduler and the CUDA runtime share.
+// Offsets of Warp and Context are mirrored in cupilot/vgpu/layout.py.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+using u8 = uint8_t;
+using u32 = uint32_t;
+using u64 = uint64_t;
+using i32 = int32_t;
+using i64 = int64_t;
+
+constexpr int LANES = 32;
+constexpr u32 FULL = 0xffffffffu;
+
+// --- memory ---------------------------------------------------------------------------------
+
+// One device buffer. Device addresses are host addresses; pages are backed on first touch.
+struct Allocation {
+    u64 base = 0, bytes = 0;
+    bool freed = false;
+    bool all_written = false;  // spares the per-byte look-up for inputs
+    u8* written = nullptr;     // one bit per byte
+    u32 index = 0;
+    std::string name;
+};
+
+// Sectors (32 bytes) that blocks moved, by allocation; the L2 model turns them into DRAM traffic.
+struct Traffic {
+    u64 l2_read = 0, l2_write = 0;          // L1 -> L2
+    u64 miss_read = 0, miss_write = 0;      // out of a block's share of L2
+    u64 unique_read = 0, unique_write = 0;  // distinct within a block, summed over blocks
+};
+
+// A set-associative cache of 128-byte lines with four sectors each.
+class Cache {
+  public:
+    void resize(u64 bytes, u32 ways);
+    void clear();
+    // Touch the sectors of a line; returns those that were not there.
+    u32 touch(u64 line, u32 sectors, bool allocate);
+
+  private:
+    struct Way { u64 line; u32 sectors, stamp; };
+    std::vector<Way> ways_;
+    u32 sets_ = 0, associativity_ = 0, clock_ = 0;
+};
+
+// --- one memory instruction -----------------------------------------------------------------
+
+enum Kind : u32 { GENERAL, CONTIGUOUS, BROADCAST };
+
+// What is known of a memory instruction; the last pattern of lane addresses is kept, so that a
+// request with the same pattern needs one comparison instead of an analysis.
+struct Site {
+    // the pattern
+    u32 mask = 0, alignment = 0, valid = 0;
+    Kind kind = GENERAL;
+    i64 delta[LANES];
+    u64 lane[LANES];  // all ones for lanes in the mask
+    i64 low = 0, high = 0;
+    u32 sectors = 0, lines = 0, wavefronts = 0, misaligned = 0;
+    i32 line_delta[2 * LANES];
+    u8 line_sectors[2 * LANES];
+    Allocation* allocation = nullptr;
+    // what was counted
+    u64 requests = 0, sector_total = 0, wavefront_total = 0, lane_bytes = 0;
+};
+
+struct SiteInfo {
+    u32 line, bytes, store, shared;
+};
+
+// --- kernels --------------------------------------------------------------------------------
+
+struct Warp;
+struct Context;
+using KernelFunction = i32 (*)(Warp*, Context*);
+
+struct KernelInfo {
+    std::string name;
+    KernelFunction function = nullptr;
+    u32 warp_bytes = 0, shared_bytes = 0, param_bytes = 0, max_threads = 0;
+    std::vector<u32> param_offsets, param_sizes;
+    std::vector<u32> block_instructions, block_lines;
+    std::vector<SiteInfo> sites;
+    std::vector<u64> variables;
+    u32 max_dynamic_shared = 48 << 10;
+    std::string error;  // why it could not be translated
+};
+
+struct StackEntry { u32 pc, mask, rpc, unused; };
+
+struct Warp {
+    u32 pc, mask, exited, live, rpc, sp;
+    i32 fuel;
+    u32 barrier, index, pad[7];
+    u32 tid[3][LANES];
+    u32 pad2[16];
+    StackEntry stack[1];
+};
+static_assert(offsetof(Warp, tid) == 64 && offsetof(Warp, stack) == 512);
+
+struct LaunchState;
+
+struct Context {
+    u8* params;
+    u8* shared;
+    u64 shared_bytes;
+    u32 ctaid[3], nctaid[3], ntid[3], pad;
+    u64* counts;  // executions and active lanes of each basic block
+    u64* variables;
+    u32 dynamic_shared_bytes, pad2;
+    // not known to translated code
+    Site* sites;
+    LaunchState* launch;
+    Cache l1, l2;
+    std::vector<Traffic> traffic;
+    std::vector<u32*> stamps;  // by allocation: the block that last read / wrote a sector
+    u32 stamp;
+};
+static_assert(offsetof(Context, counts) == 64 && offsetof(Context, variables) == 72);
+
+// --- findings -------------------------------------------------------------------------------
+
+struct Finding {
+    std::string kind, message;
+};
+
+struct LaunchState {
+    KernelInfo* kernel = nullptr;
+    u32 grid[3], block[3];
+    u32 dynamic_shared = 0;
+    u64 blocks = 0, blocks_run = 0, lane_instructions = 0;
+    u32 resident = 1;
+    std::vector<u64> counts;
+    std::vector<Site> sites;
+    std::vector<Traffic> traffic;
+    bool stop = false;
+    std::mutex mutex;
+};
+
+// --- the device -----------------------------------------------------------------------------
+
+struct DeviceInfo {
+    char name[64];
+    i32 major, minor, sms, clock_khz, threads_per_block, threads_per_sm, blocks_per_sm, registers_per_sm;
+    u64 shared_per_block, shared_per_block_optin, shared_per_sm, l1_bytes, l2_bytes, dram_bytes;
+};
+
+struct Settings {
+    u64 sample_budget = 0;  // lane instructions per launch; 0: run every block
+    double deadline_s = 0;  // steady clock; 0: none
+    u32 threads = 1;
+    u32 findings_limit = 8;
+};
+
+struct Operation { std::string kind; u64 bytes; u64 before_launch; };
+
+struct Engine {
+    DeviceInfo device{};
+    Settings settings;
+    std::vector<Allocation*> allocations;  // sorted by address
+    std::vector<Allocation*> by_index;
+    std::vector<LaunchState*> launches;
+    std::vector<Operation> operations;
+    std::vector<Finding> findings;
+    std::mutex mutex;
+    bool timed_out = false;
+};
+
+Engine& engine();
+
+void report(LaunchState* launch, const std::string& kind, const std::string& message);
+std::string place(Context* c, Warp* w, u32 site_line, u32 lane);
+
+u64 allocate(u64 bytes, const char* name);
+bool release(u64 address);
+Allocation* find_allocation(u64 address);
+void mark_written(u64 address, u64 bytes);
+
+// Run a launch; returns a cudaError_t number.
+int run_launch(KernelInfo* kernel, const u32 grid[3], const u32 block[3], void** args, u64 dynamic_shared, u32 resident);
+double steady_seconds();

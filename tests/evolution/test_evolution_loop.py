@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from toy import (
+    PLAIN_S,
+    TOY_INFO,
+    TOY_TASK,
+    ShuffledExecutor,
+    ToyAgents,
+    best_time_s,
+    evaluate_toy,
+    read,
+    true_time_s,
+    write,
+)
+
+from cupilot.errors import CupilotError, MachineError
+from cupilot.evolution.executor import LocalExecutor
+from cupilot.evolution.loop import Progress, evolve
+from cupilot.evolution.store import SqliteStore, create_store, open_store
+from cupilot.records import Evaluation, Failure, Individual, Kernel, RunResult, Strategy, Task, Timing
+from cupilot.testing.samples import SPEC
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    made = create_store(tmp_path / "run")
+    yield made
+    made.close()
+
+
+def run(store: SqliteStore, agents: Any = None, evaluator: Any = evaluate_toy, **options: Any) -> RunResult:
+    options = {"info": TOY_INFO, "spec": SPEC, "executor": ShuffledExecutor(Random(7)), **options}
+    return evolve(TOY_TASK, agents or ToyAgents(), evaluator, store=store, **options)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_finds_the_best_combination(store: SqliteStore, seed: int) -> None:
+    result = run(store, info=replace(TOY_INFO, seed=seed, generations=10))
+    assert result.first.time_s == PLAIN_S
+    assert result.best.time_s == pytest.approx(best_time_s())
+    assert read(result.best.kernel) == result.best.strategy.cards
+
+
+def test_a_seed_gives_the_same_run_however_it_is_scheduled(tmp_path: Path) -> None:
+    histories = []
+    for number, executor in enumerate((ShuffledExecutor(Random(1)), ShuffledExecutor(Random(2)), LocalExecutor(3))):
+        store = create_store(tmp_path / str(number))
+        run(store, ToyAgents(repairs=True), executor=executor)
+        executor.close()
+        histories.append((list(store.individuals()), list(store.notes())))
+        store.close()
+    assert histories[0] == histories[1] == histories[2]
+
+
+def test_other_seeds_search_elsewhere(tmp_path: Path) -> None:
+    orders = set()
+    for seed in range(4):
+        store = create_store(tmp_path / str(seed))
+        run(store, info=replace(TOY_INFO, seed=seed))
+        orders.add(tuple(one.kernel.digest for one in store.individuals()))
+        store.close()
+    assert len(orders) == 4
+
+
+def test_nothing_is_evaluated_twice(store: SqliteStore) -> None:
+    calls: Counter[str] = Counter()
+
+    def counting(task: Task, kernel: Kernel) -> Evaluation:
+        calls[kernel.digest] += 1
+        return evaluate_toy(task, kernel)
+
+    result = run(store, ToyAgents(repairs=True), counting)
+    assert set(calls.values()) == {1}
+    assert result.evaluations == len(calls)
+
+
+def test_the_store_tells_the_whole_story(store: SqliteStore, tmp_path: Path) -> None:
+    result = run(store, folder=tmp_path / "run")
+    individuals = list(store.individuals())
+    assert store.info() == TOY_INFO
+    assert store.result() == result
+    assert [one.id for one in individuals] == list(range(result.evaluations))
+    assert individuals[0].origin == "plain"
+    assert {one.origin for one in individuals} >= {"plain", "initial", "cross", "mutate"}
+    for one in individuals[1:]:
+        assert one.parents
+        assert max(one.parents) < one.id
+        assert one.reason
+    kinds = {kind for kind, _ in store.notes()}
+    assert kinds >= {"guidance", "select", "best", "stop"}
+
+
+def test_failures_are_kept_and_never_win(store: SqliteStore) -> None:
+    result = run(store)
+    failed = [one for one in store.individuals() if not one.evaluation.correct]
+    assert result.failures == len(failed) > 0
+    assert all(one.strategy.cards >= {"vector", "stage"} for one in failed)
+    parents = {parent for one in store.individuals() for parent in one.parents}
+    assert not parents & {one.id for one in failed}, "a failed individual does not breed"
+
+
+def test_the_revisor_gets_one_try(store: SqliteStore) -> None:
+    run(store, ToyAgents(repairs=True))
+    by_id = {one.id: one for one in store.individuals()}
+    revised = [one for one in by_id.values() if one.origin == "revise"]
+    assert revised
+    for one in revised:
+        assert not by_id[one.parents[0]].evaluation.correct
+        assert by_id[one.parents[0]].origin != "revise"
+        assert one.evaluation.correct
+        assert "vector" not in one.strategy.cards, "the strategy is aligned to the repaired code"
+
+
+def test_a_strategy_without_a_kernel_is_kept_but_not_evaluated(store: SqliteStore) -> None:
+    result = run(store, ToyAgents(untranslatable=frozenset({"tile"})))
+    rejected = [one for one in store.individuals() if "tile" in one.strategy.cards]
+    assert rejected
+    assert all(one.evaluation.failure == Failure("build", "unsupported", "no recipe for this move") for one in rejected)
+    assert result.evaluations == len(list(store.individuals())) - len(rejected)
+
+
+def test_a_plain_kernel_that_fails_is_an_error_with_its_reason(store: SqliteStore) -> None:
+    class Wrong(ToyAgents):
+        def generate(self, task: Task) -> Kernel:
+            return write(frozenset({"vector", "stage"}))
+
+    with pytest.raises(CupilotError, match="plain kernel for relu failed.*wrong-result.*do not go together"):
+        run(store, Wrong())
+    assert [one.evaluation.correct for one in store.individuals()] == [False]
+
+
+def test_stops_on_a_plateau(store: SqliteStore) -> None:
+    def flat(task: Task, kernel: Kernel) -> Evaluation:
+        return Evaluation(kernel.digest, task.name, "sample", timing=Timing(PLAIN_S, "modelled", "sample"))
+
+    seen: list[Progress] = []
+    result = run(store, evaluator=flat, patience=2, on_event=seen.append)
+    assert result.stopped == "plateau"
+    assert result.best.id == 0, "of equal kernels the first is kept"
+    assert [one.generation for one in seen if one.kind == "generation"] == [0, 1]
+
+
+def test_stops_near_the_limit(store: SqliteStore) -> None:
+    target = frozenset({"tile", "stage"})
+    result = run(store, limit_s=true_time_s(target) / 1.04)
+    assert result.stopped == "limit"
+    assert result.best.time_s <= true_time_s(target)
+    assert result.evaluations < len(list(range(6 + 6 * 6)))
+
+
+def test_a_plain_kernel_at_the_limit_ends_the_run(store: SqliteStore) -> None:
+    assert run(store, limit_s=PLAIN_S).evaluations == 1
+
+
+def test_stops_when_there_is_nothing_new(store: SqliteStore) -> None:
+    class Stuck(ToyAgents):
+        def cross(self, *arguments: Any) -> Strategy:
+            return Strategy()
+
+    result = run(store, Stuck())
+    assert result.stopped == "exhausted"
+    assert result.evaluations == 7
+
+
+def test_times_of_different_kinds_are_never_ranked_together(store: SqliteStore) -> None:
+    def mixed(task: Task, kernel: Kernel) -> Evaluation:
+        evaluation = evaluate_toy(task, kernel)
+        if "tile" in kernel.source and evaluation.timing is not None:
+            return replace(evaluation, timing=replace(evaluation.timing, source="measured"))
+        return evaluation
+
+    result = run(store, evaluator=mixed)
+    assert result.best.evaluation.timing is not None
+    assert result.best.evaluation.timing.source == "modelled"
+    assert "not-ranked" in {kind for kind, _ in store.notes()}
+    parents = {parent for one in store.individuals() for parent in one.parents}
+    by_id: dict[int, Individual] = {one.id: one for one in store.individuals()}
+    assert all("tile" not in by_id[parent].strategy.cards for parent in parents)
+
+
+def test_guidance_follows_the_best(store: SqliteStore) -> None:
+    asked: list[Evaluation] = []
+
+    class Watching(ToyAgents):
+        def foresee(self, task: Task, evaluation: Evaluation, spec: Any) -> Any:
+            asked.append(evaluation)
+            return super().foresee(task, evaluation, spec)
+
+    run(store, Watching())
+    times = [one.timing.time_s for one in asked if one.timing is not None]
+    assert times[0] == PLAIN_S
+    assert times == sorted(times, reverse=True)
+    assert times[-1] < PLAIN_S
+
+
+# --- interruptions ---------------------------------------------------------------------------
+
+
+def interrupt_after(count: int) -> Callable[[Task, Kernel], Evaluation]:
+    calls = iter(range(count))
+
+    def evaluator(task: Task, kernel: Kernel) -> Evaluation:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return evaluate_toy(task, kernel)
+
+    return evaluator
+
+
+class DirectExecutor(ShuffledExecutor):
+    """Raises in the caller, as Ctrl-C does, when the evaluator raises."""
+
+    def __init__(self) -> None:
+        super().__init__(Random(0))
+
+    def flush(self) -> None:
+        future, function, arguments = self._waiting.pop(0)
+        if future.set_running_or_notify_cancel():
+            future.set_result(function(*arguments))
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 9, 12])
+def test_an_interrupted_run_leaves_the_best_so_far(store: SqliteStore, tmp_path: Path, count: int) -> None:
+    folder = tmp_path / "run"
+    result = run(store, evaluator=interrupt_after(count), executor=DirectExecutor(), folder=folder)
+    assert result.stopped == "interrupted"
+    individuals = list(store.individuals())
+    assert len(individuals) == result.evaluations == count
+    best = min((one for one in individuals if one.time_s is not None), key=lambda one: (one.time_s, one.id))
+    assert result.best == best
+    assert (folder / "best.cu").read_text() == best.kernel.source
+    report = json.loads((folder / "result.json").read_text())
+    assert report["stopped"] == "interrupted"
+    assert report["best"]["kernel"] == best.kernel.digest
+    assert store.result() == result
+
+
+def test_an_interrupt_before_the_first_result_is_the_callers(store: SqliteStore) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(store, evaluator=interrupt_after(0), executor=DirectExecutor())
+    assert list(store.individuals()) == []
+
+
+def test_candidates_in_flight_are_kept_when_right(store: SqliteStore) -> None:
+    """Ctrl-C while all of a generation is running: what ends well is kept, failures are not trusted."""
+    interrupted = False
+
+    def on_event(progress: Progress) -> None:
+        nonlocal interrupted
+        if progress.kind == "individual" and progress.generation == 1 and not interrupted:
+            interrupted = True
+            raise KeyboardInterrupt
+
+    result = run(store, on_event=on_event)
+    assert result.stopped == "interrupted"
+    individuals = list(store.individuals())
+    assert result.evaluations == len(individuals)
+    assert len({one.id for one in individuals}) == len(individuals)
+    late = [one for one in individuals if one.generation == 1]
+    assert late
+    assert all(one.evaluation.correct for one in late[1:])
+
+
+def test_an_error_of_the_machine_ends_the_run_and_cancels_the_rest(store: SqliteStore, tmp_path: Path) -> None:
+    evaluated: list[str] = []
+
+    def failing(task: Task, kernel: Kernel) -> Evaluation:
+        evaluated.append(kernel.digest)
+        if len(evaluated) == 3:
+            raise MachineError("the disk is full")
+        return evaluate_toy(task, kernel)
+
+    with pytest.raises(MachineError, match="disk is full"):
+        run(store, evaluator=failing, executor=DirectExecutor(), folder=tmp_path / "run")
+    assert len(evaluated) == 3
+    assert (tmp_path / "run" / "best.cu").exists()
+
+
+# --- what is on disk -------------------------------------------------------------------------
+
+
+def test_the_best_is_on_disk_whenever_it_improves(store: SqliteStore, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    seen = 0
+
+    def on_event(progress: Progress) -> None:
+        nonlocal seen
+        seen += 1
+        assert (folder / "best.cu").read_text() == progress.result.best.kernel.source
+        report = json.loads((folder / "result.json").read_text())
+        assert report["best"]["timing"]["time_s"] == progress.result.best.time_s
+        with_reader = open_store(folder)
+        assert len(list(with_reader.individuals())) == progress.result.evaluations
+        with_reader.close()
+
+    result = run(store, folder=folder, on_event=on_event)
+    assert seen > result.evaluations
+    assert json.loads((folder / "result.json").read_text())["stopped"] == result.stopped
+    assert {path.name for path in folder.iterdir() if not path.name.startswith("run.sqlite")} == {
+        "best.cu",
+        "result.json",
+    }

@@ -1,0 +1,135 @@
+"""A search problem with a known answer: cards that multiply the time by known factors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from itertools import combinations
+from random import Random
+from typing import Any
+
+from cupilot.gpu.spec import GpuSpec
+from cupilot.records import Evaluation, Failure, Guidance, Individual, Kernel, Move, Strategy, Task, Timing
+from cupilot.testing.samples import INFO, TASK
+
+GAINS = {"tile": 0.4, "vector": 0.7, "unroll": 0.9, "swizzle": 0.8, "stage": 0.6, "pad": 1.2}
+FORBIDDEN = frozenset({"vector", "stage"})
+PLAIN_S = 1e-3
+TOY_TASK = TASK
+TOY_INFO = replace(INFO, population=6, generations=6)
+
+
+def true_time_s(cards: frozenset[str]) -> float:
+    time_s = PLAIN_S
+    for card in sorted(cards):
+        time_s *= GAINS[card]
+    return time_s
+
+
+def allowed(cards: frozenset[str]) -> bool:
+    return not cards >= FORBIDDEN
+
+
+def best_time_s() -> float:
+    subsets = [frozenset(c) for size in range(len(GAINS) + 1) for c in combinations(GAINS, size)]
+    return min(true_time_s(cards) for cards in subsets if allowed(cards))
+
+
+class ToyAgents:
+    """Kernels are texts that name their moves; `revise` drops the offending one when it may."""
+
+    name = "toy"
+
+    def __init__(self, *, repairs: bool = False, untranslatable: frozenset[str] = frozenset()) -> None:
+        self.repairs = repairs
+        self.untranslatable = untranslatable
+
+    def generate(self, task: Task) -> Kernel:
+        return write(frozenset())
+
+    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
+        return Guidance("memory-bound", "dram", 2.0, "memory-bound; aim for fewer bytes")
+
+    def initialize(self, task: Task, guidance: Guidance, count: int, rng: Random) -> tuple[Strategy, ...]:
+        cards = rng.sample(sorted(GAINS), min(count, len(GAINS)))
+        return tuple(strategy(frozenset({card})) for card in cards)
+
+    def cross(self, task: Task, parents: Sequence[Individual], guidance: Guidance, rng: Random) -> Strategy:
+        cards = parents[0].strategy.cards
+        if len(parents) == 2:
+            return strategy(cards | parents[1].strategy.cards)
+        return strategy(cards ^ {rng.choice(sorted(GAINS))})
+
+    def translate(self, task: Task, kernel: Kernel, strategy: Strategy) -> Kernel | Failure:
+        if strategy.cards & self.untranslatable:
+            return Failure("build", "unsupported", "no recipe for this move")
+        return write(strategy.cards)
+
+    def align(self, task: Task, kernel: Kernel, strategy_: Strategy) -> Strategy:
+        return strategy(read(kernel))
+
+    def revise(self, task: Task, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | None:
+        return write(read(kernel) - {"vector"}) if self.repairs else None
+
+
+def strategy(cards: frozenset[str]) -> Strategy:
+    return Strategy(tuple(Move.of(card) for card in sorted(cards)))
+
+
+def write(cards: frozenset[str]) -> Kernel:
+    return Kernel(f"// moves: {' '.join(sorted(cards))}\n")
+
+
+def read(kernel: Kernel) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", kernel.source.removeprefix("// moves:")))
+
+
+def evaluate_toy(task: Task, kernel: Kernel) -> Evaluation:
+    cards = read(kernel)
+    verdict = Evaluation(kernel.digest, task.name, "sample", baseline=Timing(PLAIN_S, "modelled", "sample"))
+    if not allowed(cards):
+        return replace(verdict, failure=Failure("verify", "wrong-result", "vector and stage do not go together"))
+    return replace(verdict, timing=Timing(true_time_s(cards), "modelled", "sample", "dram"))
+
+
+class ShuffledExecutor:
+    """Runs what was submitted when the first result is asked for, in an order of its own."""
+
+    slots = 4
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._waiting: list[tuple[_Lazy, Callable[..., Any], tuple[Any, ...]]] = []
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future = _Lazy(self)
+        self._waiting.append((future, function, arguments))
+        return future
+
+    def flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._rng.shuffle(waiting)
+        for future, function, arguments in waiting:
+            if future.set_running_or_notify_cancel():
+                future.set_result(function(*arguments))
+
+    def close(self, *, cancel: bool = False) -> None:
+        self.flush()
+
+
+class _Lazy(Future[Any]):
+    def __init__(self, executor: ShuffledExecutor) -> None:
+        super().__init__()
+        self._executor = executor
+
+    def result(self, timeout: float | None = None) -> Any:
+        if not self.done():
+            self._executor.flush()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        if not self.done():
+            self._executor.flush()
+        return super().exception(timeout)

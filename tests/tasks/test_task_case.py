@@ -1,0 +1,154 @@
+"""Cases: what is drawn, how it repeats, and what the references are."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cupilot.errors import TaskError
+from cupilot.tasks import KINDS, Case, load_task, make_case, scaled_tasks
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LINEAR = """
+def __init__(self):
+    super().__init__()
+    self.norm = nn.LayerNorm(64)
+    self.inner = nn.Linear(64, 32)
+
+def forward(self, x, slope):
+    return self.inner(self.norm(x)) * slope
+"""
+
+
+def _matmul_case(kind: str, seed: int) -> Case:
+    return make_case(scaled_tasks(load_task(EXAMPLES / "matmul.py"))[1], kind, seed)
+
+
+def _arrays(case: Case) -> list[np.ndarray]:
+    return [array for array in (*case.arguments, *case.expected, *case.native) if isinstance(array, np.ndarray)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_seed_decides(kind: str) -> None:
+    first, again, other = _matmul_case(kind, 5), _matmul_case(kind, 5), _matmul_case(kind, 6)
+    assert all(map(np.array_equal, _arrays(first), _arrays(again)))
+    assert not any(map(np.array_equal, _arrays(first), _arrays(other)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_references_belong_to_the_arguments(kind: str) -> None:
+    case = _matmul_case(kind, 1)
+    a, b = case.arguments
+    assert isinstance(a, np.ndarray)
+    assert isinstance(b, np.ndarray)
+    assert a.dtype == b.dtype == case.native[0].dtype == np.float32
+    assert case.expected[0].dtype == np.float64
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(case.expected[0], exact, rtol=1e-12, atol=1e-12 * np.abs(exact).max())
+    error = np.abs(case.native[0] - exact).max() / np.abs(exact).max()
+    assert 1e-9 < error < 1e-5
+
+
+def test_kinds_cover_what_they_name() -> None:
+    own, normal, wide = (_matmul_case(kind, 3).arguments[0] for kind in KINDS)
+    assert own.min() >= 0  # the file's own torch.rand
+    assert abs(normal.mean()) < 0.02
+    assert abs(normal.std() - 1) < 0.02
+    assert 0.45 < (wide < 0).mean() < 0.55
+    assert np.abs(wide).max() > 1000
+    assert np.abs(wide).min() < 0.001
+    assert np.isfinite(wide).all()
+
+
+def test_parameters_are_redrawn_but_in_own(task_file) -> None:
+    task = load_task(task_file(LINEAR, "torch.rand(8, 64), 0.25"))
+    own, normal = make_case(task, "own", 1), make_case(task, "normal", 1)
+    names = [argument.name for argument in task.arguments]
+    gain, bias = names.index("norm_weight"), names.index("norm_bias")
+    assert own.arguments[1] == normal.arguments[1] == 0.25
+    assert (own.arguments[gain] == 1).all()
+    assert (own.arguments[bias] == 0).all()
+    assert (normal.arguments[gain] < 0).any()
+    assert (normal.arguments[bias] != 0).all()
+    assert normal.shapes == "8x64, 64, 64, 32x64, 32"
+    _assert_linear(own)
+    _assert_linear(normal)
+
+
+def _assert_linear(case: Case) -> None:
+    x, slope, gain, bias, weight, offset = case.arguments
+    rows = torch.nn.functional.layer_norm(*(torch.from_numpy(v).double() for v in (x,)), (64,), eps=1e-5).numpy()
+    expected = ((rows * gain + bias) @ weight.T.astype(np.float64) + offset) * slope
+    np.testing.assert_allclose(case.expected[0], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_modules_that_write_to_inputs_and_buffers(task_file) -> None:
+    body = """
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x):
+        self.count += 1
+        return x.mul_(2) + self.count
+    """
+    case = make_case(load_task(task_file(body, "torch.rand(16)")), "normal", 2)
+    x, count = case.arguments
+    assert (count == 0).all()
+    np.testing.assert_array_equal(case.expected[0], x.astype(np.float64) * 2 + 1)
+    np.testing.assert_allclose(case.native[0], x * 2 + 1, rtol=1e-6)
+
+
+def test_integers_stay_and_tensors_made_inside_are_wide(task_file) -> None:
+    body = """
+    def forward(self, index, x):
+        return x[index] / torch.full((1,), 3.0), x.argmax(1)
+    """
+    task = load_task(task_file(body, "torch.randint(0, 8, (5,)), torch.rand(8, 4)"))
+    case = make_case(task, "normal", 2)
+    index, x = case.arguments
+    assert index.dtype == np.int64
+    assert (x < 0).any()
+    assert case.expected[0].dtype == np.float64
+    np.testing.assert_array_equal(case.expected[0], x[index].astype(np.float64) / 3.0)
+    assert case.expected[1].dtype == case.native[1].dtype == np.int64
+
+
+def test_making_cases_leaves_no_trace() -> None:
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    _matmul_case("own", 1)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])
+    assert random.getstate() == before[2]
+    assert torch.get_default_dtype() is torch.float32
+    assert torch.is_grad_enabled()
+
+
+def test_what_fails_on_real_data_is_one_sentence(task_file) -> None:
+    body = """
+    def forward(self, index):
+        return torch.rand(4)[index]
+    """
+    task = load_task(task_file(body, "torch.tensor([9]).expand(3)"))
+    with pytest.raises(TaskError, match=r"^sample: .*index 9"):
+        make_case(task, "own", 1)
+
+
+def test_bfloat16_is_refused_in_one_sentence(task_file) -> None:
+    body = "def forward(self, x):\n    return x * 2"
+    task = load_task(task_file(body, "torch.rand(4, dtype=torch.bfloat16)"))
+    with pytest.raises(TaskError, match="bfloat16"):
+        make_case(task, "normal", 1)
+
+
+def test_native_error_depends_on_magnitude() -> None:
+    case = make_case(scaled_tasks(load_task(EXAMPLES / "gelu.py"))[1], "wide", 4)
+    levels = case.native_errors[0]
+    assert levels is case.native_errors[0]
+    assert levels[levels > 0].max() > 1e3 * levels[levels > 0].min()
+    exact = make_case(scaled_tasks(load_task(EXAMPLES / "relu.py"))[1], "wide", 4)
+    assert (exact.native_errors[0] == 0).all()
