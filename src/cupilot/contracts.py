@@ -88,8 +88,12 @@ class Device(Protocol):
     def build(self, kernel: Kernel) -> Built | Failure:
         """Compile for this device; repeated builds of the same kernel come from a cache."""
 
-    def run(self, built: Built, calls: Sequence[Call], timeout_s: float) -> tuple[Outcome, ...] | Failure:
-        """Run all calls in one worker process; the first thing that goes wrong is the failure."""
+    def run(self, built: Built, calls: Sequence[Call], timeout_s: float) -> tuple[Outcome | Failure, ...]:
+        """Run the calls in one worker process, one result each.
+
+        A call that fails does not hinder the next; after a crash or a time-out the calls that are
+        left carry the same failure.
+        """
 
     def time(self, profile: Profile) -> Timing:
         """Time of one call: measured, or modelled from the profile's counters."""

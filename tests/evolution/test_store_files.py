@@ -52,7 +52,7 @@ def test_a_file_that_was_cut(tmp_path: Path) -> None:
     store.close()
     data = (tmp_path / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(data[: len(data) // 2])
-    with pytest.raises(StoreError, match="run.sqlite"):
+    with pytest.raises(StoreError, match=r"run\.sqlite"):
         list(open_store(tmp_path).individuals())
 
 

@@ -59,7 +59,8 @@ class ToyAgents:
     def cross(self, task: Task, parents: Sequence[Individual], guidance: Guidance, rng: Random) -> Strategy:
         cards = parents[0].strategy.cards
         if len(parents) == 2:
-            return strategy(cards | parents[1].strategy.cards)
+            union = cards | parents[1].strategy.cards
+            return strategy(union if allowed(union) else union - {rng.choice(sorted(FORBIDDEN))})
         return strategy(cards ^ {rng.choice(sorted(GAINS))})
 
     def translate(self, task: Task, kernel: Kernel, strategy: Strategy) -> Kernel | Failure:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from cupilot.cli.environment import cache_folder, llm_key
 from cupilot.cli.terminal import Terminal
@@ -68,13 +65,6 @@ def choose_agents(name: str | None, terminal: Terminal) -> Agents:
         reason = "no LLM key is set"
     terminal.line(f"agents expert: {reason}")
     return Expert()
-
-
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A folder for what evaluations need meanwhile; gone afterwards."""
-    with TemporaryDirectory(prefix="cupilot-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
 
 
 def cpu_count() -> int:

@@ -52,16 +52,16 @@ def cross(space: Space, parents: Sequence[Strategy], guidance: Guidance, rng: Ra
     """One strategy out of two, the first parent being the better one; of one, a mutation."""
     if len(parents) < 2:
         return mutate(space, parents[0] if parents else Strategy(), guidance, rng)
-    better, other = parents[0], parents[1]
+    better, other = (space.repair(parent) for parent in parents[:2])
 
     def prefer(move: Move) -> float:
         inherited = better.move(move.card)
-        return _answer(space, move, guidance) + (0.5 if inherited == move else 0.0) + rng.random()
+        return pays(space, move.card, guidance) + (0.5 if inherited == move else 0.0) + rng.random()
 
     child = merge(better, other, space.deck, prefer)
     for move in child.moves:
         single = (better.move(move.card) is None) != (other.move(move.card) is None)
-        if single and _answer(space, move, guidance) < 1.0 and rng.random() < THINNING:
+        if single and pays(space, move.card, guidance) < 1.0 and rng.random() < THINNING:
             child = space.without(child, move.card) if move.card in child.cards else child
     child = space.effective(space.repair(replace(child, text="")))
     if any(same(child, parent) for parent in parents):
@@ -120,8 +120,3 @@ def _drop(space: Space, strategy: Strategy, guidance: Guidance, rng: Random) -> 
     weights = [1.0 / (0.5 + pays(space, move.card, guidance)) for move in strategy.moves]
     move = rng.choices(strategy.moves, weights=weights)[0]
     return space.without(strategy, move.card), frozenset()
-
-
-def _answer(space: Space, move: Move, guidance: Guidance) -> float:
-    # a strategy from elsewhere may hold moves without a card; they answer nothing
-    return pays(space, move.card, guidance) if move.card in space.deck else 0.0

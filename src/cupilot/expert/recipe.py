@@ -81,9 +81,10 @@ class Start:
 
 @dataclass(frozen=True)
 class Recipe:
-    """See the module's text; ``name`` is the folder's."""
+    """See the module's text; ``name`` is the recipe's folder, ``root`` the folder around it."""
 
     name: str
+    root: str
     title: str
     match: Matching
     facts: Named
@@ -135,7 +136,10 @@ def read_recipe(file: Path) -> Recipe:
     for move in data.get("moves", ()):
         if isinstance(move.get("values"), dict):
             move["values"] = list(map(list, move["values"].items()))
-    recipe = from_plain(Recipe, {"name": file.parent.name, **data}, where=where)
+    if "name" in data or "root" in data:
+        raise DataError(f"{where}: a recipe's name is that of its folder, not a key")
+    place = {"name": file.parent.name, "root": str(file.parent.parent)}
+    recipe = from_plain(Recipe, {**place, **data}, where=where)
     _check_cards(recipe, load_deck(), where)
     _check_expressions(recipe, where)
     return recipe

@@ -23,7 +23,7 @@ def render(space: Space, strategy: Strategy) -> Kernel:
     problem = space.problem
     values = space.values(strategy)
     text = (
-        _environment()
+        _environment(problem.recipe.root)
         .get_template(f"{problem.recipe.name}/kernel.cu.j2")
         .render(
             **values,
@@ -64,9 +64,10 @@ def _signature(problem: Problem) -> str:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _environment(root: str) -> jinja2.Environment:
+    """Templates of a folder of recipes; the parts that come with the program are always there."""
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER),
+        loader=jinja2.FileSystemLoader([root, str(FOLDER)]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -199,7 +199,7 @@ def canonical(strategy: Strategy) -> str:
 
     White space inside reasons and at the ends of the text's lines is not preserved.
     """
-    lines = [f"# {line}".rstrip() for line in strategy.text.splitlines()]
+    lines = [f"# {line}".rstrip() for line in strategy.text.split("\n")] if strategy.text else []
     for move in order(strategy).moves:
         reason = " ".join(move.reason.split())
         lines.append(move_text(move) + (f"  # {reason}" if reason else ""))
@@ -214,7 +214,7 @@ def parse(text: str, deck: Deck, *, invent: bool = False) -> Strategy:
     """
     moves: dict[str, Move] = {}
     comments: list[str] = []
-    for number, raw in enumerate(text.splitlines(), start=1):
+    for number, raw in enumerate(text.split("\n"), start=1):
         line = raw.strip()
         if line.startswith("#"):
             comments.append(line[1:].strip())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -99,12 +101,14 @@ class Machine:
 
     def _declare(self) -> None:
         lib = self._library
-        for name in ("vgc_launches", "vgc_findings", "vgc_operations", "vgc_image", "vgc_variable", "vgc_allocate",
+        for name in ("vgc_launches", "vgc_findings", "vgc_operations", "vgc_image", "vgc_variable", "vgc_map_file", "vgc_elements",
                      "vgc_operation", "vgc_launch_traffic"):  # fmt: skip
             getattr(lib, name).restype = ctypes.c_uint64
         lib.vgc_settings.argtypes = [ctypes.c_uint64, ctypes.c_double, ctypes.c_uint32]
-        lib.vgc_allocate.argtypes = [ctypes.c_uint64]
-        lib.vgc_written.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
+        u64 = ctypes.c_uint64
+        lib.vgc_map_file.argtypes = [ctypes.c_char_p, u64]
+        lib.vgc_stored.argtypes = [u64]
+        lib.vgc_elements.argtypes = [u64, u64, u64, ctypes.c_uint32, u64, ctypes.c_void_p]
         lib.vgc_launch_traffic.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_launch_site.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_launch.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
@@ -112,7 +116,6 @@ class Machine:
         lib.vgc_operation.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_variable.argtypes = [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p]
         lib.cudaFree.argtypes = [ctypes.c_void_p]
-        lib.cudaMemcpy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
     def _device_record(self) -> _Device:
         s = self.spec
@@ -188,23 +191,31 @@ class Machine:
         self._library.vgc_begin()
         self._library.vgc_settings(sample_budget or 0, seconds_left, threads)
 
-    def upload(self, array: Array) -> int:
-        """A device buffer with the array's content."""
-        address = int(self._library.vgc_allocate(array.nbytes))
-        source = np.ascontiguousarray(array)
-        if self._library.cudaMemcpy(address, source.ctypes.data, array.nbytes, 1):
-            raise MemoryError(f"{array.nbytes} bytes of device memory")
+    def map_file(self, path: Path, size: int) -> int:
+        """A device buffer with a file's content; pages are read when a kernel touches them."""
+        address = int(self._library.vgc_map_file(str(path).encode(), size))
+        if not address:
+            raise MemoryError(f"{size} bytes of device memory")
         return address
 
-    def download(self, address: int, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
-        out = np.empty(shape, dtype)
-        ctypes.memmove(out.ctypes.data, address, out.nbytes)
-        return out
+    def stored(self, address: int) -> bool:
+        """Whether a kernel stored to a buffer."""
+        return bool(self._library.vgc_stored(address))
 
-    def written(self, address: int, shape: tuple[int, ...], item: int) -> Array:
-        """For each element of a buffer, whether a kernel, fill or copy stored to it."""
-        out = np.empty(shape, np.bool_)
-        self._library.vgc_written(address, out.size, item, out.ctypes.data)
+    def view(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """A buffer as an array, without a copy; valid until the buffer is freed."""
+        count = prod(shape)
+        if count == 0:
+            return np.empty(shape, dtype)
+        raw = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
+        return np.frombuffer(raw, dtype, count).reshape(shape)
+
+    def elements(self, address: int, count: int, item: int, *, stored: bool) -> Array:
+        """Flat positions of the elements that were stored to, or that were not."""
+        lib = self._library
+        total = int(lib.vgc_elements(address, count, item, stored, 0, None))
+        out = np.empty(total, np.int64)
+        lib.vgc_elements(address, count, item, stored, total, out.ctypes.data)
         return out
 
     def free(self, address: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, choose_device, scratch_folder, seconds
+from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, choose_device, seconds
 from cupilot.cli.terminal import Terminal, duration, ratio
 from cupilot.errors import UserError
 from cupilot.evolution.result import evaluation_report
@@ -33,8 +33,8 @@ def run(options: Namespace, terminal: Terminal) -> int:
     kernel = read_kernel(Path(options.kernel), options.entry)
     task = load_task(Path(options.task), options.precision)
     device = choose_device(options.device, terminal)
-    with scratch_folder() as work, terminal.status("evaluating"):
-        evaluation = Evaluator(device, work, options.seed, options.timeout)(task, kernel)
+    with terminal.status("evaluating"):
+        evaluation = Evaluator(device, options.seed, options.timeout)(task, kernel)
     show(evaluation, terminal)
     terminal.report(evaluation_report(evaluation))
     failure = evaluation.failure
@@ -70,4 +70,6 @@ def show(evaluation: Evaluation, terminal: Terminal) -> None:
 
 
 def timing_cells(timing: Timing) -> tuple[str, str, str]:
-    return duration(timing.time_s), timing.limit, f"{timing.source}, {timing.device}"
+    """Time, what limits it, and where it is known from, such as ``modelled, A100-80GB``."""
+    device = timing.device.removeprefix("virtual:").upper()
+    return duration(timing.time_s), timing.limit, f"{timing.source}, {device}"

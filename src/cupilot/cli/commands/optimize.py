@@ -18,7 +18,6 @@ from cupilot.cli.choices import (
     cpu_count,
     next_folder,
     positive,
-    scratch_folder,
 )
 from cupilot.cli.commands.evaluate import timing_cells
 from cupilot.cli.terminal import Terminal, duration, ratio
@@ -96,11 +95,11 @@ def search(
     store = create_store(folder)
     executor = LocalExecutor(jobs or min(4, cpu_count()))
     try:
-        with scratch_folder() as work, terminal.status("evaluating the plain kernel") as status:
+        with terminal.status("evaluating the plain kernel") as status:
             return evolve(
                 task,
                 agents,
-                Evaluator(device, work, info.seed, TIMEOUT_S),
+                Evaluator(device, info.seed, TIMEOUT_S),
                 spec=device.spec,
                 executor=executor,
                 store=store,

@@ -215,8 +215,6 @@ u64 vgc_launch_traffic(u64 i, u64 allocation, Traffic* out) {
     return engine().by_index[allocation]->bytes;
 }
 
-u64 vgc_allocate(u64 bytes) { return allocate(bytes, "argument"); }
-
 // --- registration -----------------------------------------------------------------------------
 
 void** __cudaRegisterFatBinary(void* wrapper) {

@@ -1,6 +1,8 @@
 // Device memory, and every access that kernels make to it: checked, counted, cached, then moved.
+#include <fcntl.h>
 #include <immintrin.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -99,19 +101,50 @@ void mark_written(u64 address, u64 bytes) {
         set_bits(a->written, address - a->base, std::min(bytes, a->bytes - (address - a->base)));
 }
 
-// One byte per element: were all of its bytes stored to?
-extern "C" void vgc_written(u64 address, u64 elements, u64 item, u8* out) {
+// Positions of the elements that were not completely stored to (or, with `stored`, that were).
+// Returns how many there are; at most `capacity` are put down.
+extern "C" u64 vgc_elements(u64 address, u64 elements, u64 item, u32 stored, u64 capacity, u64* out) {
     Allocation* a = find_allocation(address);
-    for (u64 i = 0; i < elements; i++)
-        out[i] = a && (a->all_written || test_bits(a->written, address - a->base + i * item, item));
+    u64 found = 0;
+    auto put = [&](u64 i) {
+        if (found < capacity) out[found] = i;
+        found++;
+    };
+    bool all = a && a->all_written;
+    if (!a || all) {
+        for (u64 i = 0; i < elements && all == (bool)stored; i++) put(i);
+        return found;
+    }
+    u64 start = address - a->base;
+    for (u64 i = 0; i < elements; i++) {
+        u64 bit = start + i * item;
+        // skip what is wholly written or wholly not, 64 bytes at a time
+        while (bit % 64 == 0 && 64 % item == 0 && i + 64 / item <= elements &&
+               *(const u64*)(a->written + bit / 8) == (stored ? 0 : ~0ull))
+            i += 64 / item, bit += 64;
+        if (i < elements && test_bits(a->written, bit, item) == (bool)stored) put(i);
+    }
+    return found;
 }
 
-// Forget that a buffer was written: the outputs of a call start unwritten.
-extern "C" void vgc_forget_written(u64 address) {
+// Whether kernels stored to a buffer at all.
+extern "C" u32 vgc_stored(u64 address) {
     Allocation* a = find_allocation(address);
-    if (!a) return;
-    a->all_written = false;
-    madvise(a->written, (a->bytes / 8 + 4096) / 4096 * 4096, MADV_DONTNEED);
+    return a && a->stored;
+}
+
+// A buffer backed by a file: pages are read when they are touched, and changes stay private.
+extern "C" u64 vgc_map_file(const char* path, u64 bytes) {
+    int file = open(path, O_RDONLY);
+    if (file < 0) return 0;
+    u64 address = allocate(bytes, "argument");
+    void* p = address && bytes
+                  ? mmap((void*)address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0)
+                  : nullptr;
+    close(file);
+    if (p == MAP_FAILED) return 0;
+    if (address) find_allocation(address)->all_written = true;
+    return address;
 }
 
 // --- caches ---------------------------------------------------------------------------------
@@ -345,7 +378,7 @@ static void careful_global(Context* c, Warp* w, u32 site, const u64* address, u3
         bool aligned = address[i] % (W * V) == 0;
         if (inside && aligned) {
             fine |= 1u << i;
-            if (STORE) set_bits(a->written, address[i] - a->base, W * V);
+            if (STORE) a->stored = true, set_bits(a->written, address[i] - a->base, W * V);
         } else if (!told) {
             told = true;
             const char* kind = a && a->freed ? "use-after-free" : inside ? "misaligned" : "out-of-bounds";
@@ -387,6 +420,7 @@ static inline void global_access(Context* c, Warp* w, u32 site, const u64* addre
     }
     pass_caches(c, s, a, first / 128, STORE);
     if (STORE) {
+        a->stored = true;
         if (!a->all_written) {
             if (s.kind == CONTIGUOUS)
                 set_bits(a->written, first - a->base, (u64)BYTES * LANES);

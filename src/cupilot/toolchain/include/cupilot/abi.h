@@ -179,6 +179,7 @@ struct Callable {
 
 template <class F, class R, class... A>
 struct Wrapper final : Callable {
+  static_assert(sizeof...(A) <= 64, "a wrapper has at most 64 parameters");
   F function;
   explicit Wrapper(F f) : function(f) {}
 
@@ -212,26 +213,40 @@ struct Wrapper final : Callable {
   }
 };
 
+constexpr int kMaxParameters = 64;
+
+// A wrapper under its name; entries form a list in the order of registration.
 struct Entry {
   const char* name;
   Callable* callable;
-  std::vector<std::optional<cupilot_value>> defaults;
+  Entry* next = nullptr;
+  int named = 0;  // parameters that m.def gave a name to, and with it perhaps a default
+  bool has_default[kMaxParameters] = {};
+  cupilot_value defaults[kMaxParameters] = {};
 };
 
 // What a library offers and what it keeps alive; one per library, as its symbols are hidden.
 struct Registry {
-  std::vector<Entry> entries;
+  Entry* first = nullptr;
+  Entry* last = nullptr;
   std::vector<at::Tensor> kept;
-  std::vector<char> listing;
+  Text listing;
 
   static Registry& get() {
     static Registry registry;
     return registry;
   }
+  void add(Entry* entry) {
+    (last ? last->next : first) = entry;
+    last = entry;
+    listing << entry->name << "\t";
+    entry->callable->signature(listing);
+    listing << "\n";
+  }
   Entry* find(const char* name) {
-    for (Entry& entry : entries)
-      if (std::strcmp(entry.name, name) == 0) return &entry;
-    return nullptr;
+    Entry* entry = first;
+    while (entry && std::strcmp(entry->name, name) != 0) entry = entry->next;
+    return entry;
   }
 };
 
@@ -250,25 +265,23 @@ Callable* erase(F object) {
 
 template <class F>
 Entry& add_entry(const char* name, F function) {
-  Registry& registry = Registry::get();
-  registry.entries.push_back(Entry{name, erase(function), {}});
-  return registry.entries.back();
+  Entry* const entry = new Entry{name, erase(function)};
+  Registry::get().add(entry);
+  return *entry;
 }
 
-// The arguments with defaults filled in; fails with the signature when they do not fit.
-inline std::vector<cupilot_value> fitted(const Entry& entry, const cupilot_value* arguments, int count) {
+// Fills in defaults after the `count` arguments given; fails with the signature when they do not fit.
+inline void fit(const Entry& entry, cupilot_value (&values)[kMaxParameters], int count) {
   Text signature;
   signature << entry.name;
   entry.callable->signature(signature);
   const int parameters = entry.callable->parameters();
-  std::vector<cupilot_value> values(arguments, arguments + count);
-  for (int i = count; i < parameters && i < int(entry.defaults.size()) && entry.defaults[i]; ++i)
-    values.push_back(*entry.defaults[i]);
-  if (int(values.size()) != parameters) fail(count, " arguments do not fit ", signature.c_str());
+  int filled = count;
+  for (; filled < parameters && entry.has_default[filled]; ++filled) values[filled] = entry.defaults[filled];
+  if (filled != parameters) fail(count, " arguments do not fit ", signature.c_str());
   for (int i = 0; i < parameters; ++i)
     if (!entry.callable->fits(i, values[i]))
       fail("argument ", i + 1, " (", kind_name(values[i]), ") does not fit ", signature.c_str());
-  return values;
 }
 
 }  // namespace cupilot
@@ -276,19 +289,7 @@ inline std::vector<cupilot_value> fitted(const Entry& entry, const cupilot_value
 #define CUPILOT_EXPORT extern "C" __attribute__((visibility("default"), used))
 
 // Lines "name<TAB>signature".
-CUPILOT_EXPORT inline const char* cupilot_entries(void) {
-  cupilot::Registry& registry = cupilot::Registry::get();
-  registry.listing.clear();
-  for (const cupilot::Entry& entry : registry.entries) {
-    cupilot::Text line;
-    line << entry.name << "\t";
-    entry.callable->signature(line);
-    line << "\n";
-    registry.listing.insert(registry.listing.end(), line.c_str(), line.c_str() + line.size());
-  }
-  registry.listing.push_back('\0');
-  return registry.listing.data();
-}
+CUPILOT_EXPORT inline const char* cupilot_entries(void) { return cupilot::Registry::get().listing.c_str(); }
 
 // 0: done; 1: the wrapper threw; 2: no such entry, or the arguments do not fit.
 CUPILOT_EXPORT inline int cupilot_call(const char* name, const cupilot_value* arguments, int argument_count,
@@ -300,10 +301,13 @@ CUPILOT_EXPORT inline int cupilot_call(const char* name, const cupilot_value* ar
     cupilot::Registry& registry = cupilot::Registry::get();
     cupilot::Entry* const entry = registry.find(name);
     if (!entry) cupilot::fail("there is no entry ", name, "; there are:\n", cupilot_entries());
-    const std::vector<cupilot_value> values = cupilot::fitted(*entry, arguments, argument_count);
+    cupilot_value values[cupilot::kMaxParameters];
+    if (argument_count > cupilot::kMaxParameters) cupilot::fail("more than ", cupilot::kMaxParameters, " arguments");
+    std::memcpy(values, arguments, size_t(argument_count) * sizeof(cupilot_value));
+    cupilot::fit(*entry, values, argument_count);
     outcome = 1;
     cupilot::Results out{results, capacity, 0, registry.kept};
-    entry->callable->call(values.data(), out);
+    entry->callable->call(values, out);
     *result_count = out.count;
     return 0;
   } catch (const std::exception& exception) {

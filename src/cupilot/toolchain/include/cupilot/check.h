@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdarg>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -22,7 +23,6 @@ namespace cupilot {
 class Text {
  public:
   const char* c_str() const { return text_; }
-  size_t size() const { return size_; }
 
   Text& operator<<(const char* piece) { return append("%s", piece ? piece : "(null)"); }
   Text& operator<<(bool piece) { return append("%d", int(piece)); }
@@ -33,37 +33,32 @@ class Text {
 
   template <class T>
   Text& operator<<(const T& piece) {
-    if constexpr (std::is_enum_v<T>) {
-      return append("%lld", static_cast<long long>(piece));
-    } else if constexpr (std::is_floating_point_v<T>) {
-      return append("%g", static_cast<double>(piece));
-    } else if constexpr (std::is_integral_v<T> && std::is_unsigned_v<T>) {
-      return append("%llu", static_cast<unsigned long long>(piece));
-    } else if constexpr (std::is_integral_v<T>) {
-      return append("%lld", static_cast<long long>(piece));
-    } else {
-      return print(*this, piece, 0);
-    }
+    if constexpr (std::is_floating_point_v<T>) return append("%g", double(piece));
+    else if constexpr (std::is_unsigned_v<T>) return append("%llu", static_cast<unsigned long long>(piece));
+    else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) return append("%lld", static_cast<long long>(piece));
+    else return print(piece, 0);
   }
 
  private:
   template <class T>
-  static auto print(Text& text, const T& piece, int) -> decltype(piece.print(text), text) {
-    piece.print(text);
-    return text;
+  auto print(const T& piece, int) -> decltype(piece.print(*this), *this) {
+    piece.print(*this);
+    return *this;
   }
   template <class T>
-  static Text& print(Text& text, const T&, long) {
-    return text << "?";
+  Text& print(const T&, long) {
+    return *this << "?";
   }
-  template <class T>
-  Text& append(const char* format, T piece) {
-    const int length = snprintf(text_ + size_, sizeof(text_) - size_, format, piece);
+  __attribute__((format(printf, 2, 3))) Text& append(const char* format, ...) {
+    va_list pieces;
+    va_start(pieces, format);
+    const int length = vsnprintf(text_ + size_, sizeof(text_) - size_, format, pieces);
+    va_end(pieces);
     if (length > 0) size_ = size_ + length < sizeof(text_) ? size_ + length : sizeof(text_) - 1;
     return *this;
   }
 
-  char text_[1024] = {0};
+  char text_[2048] = {0};
   size_t size_ = 0;
 };
 

@@ -82,7 +82,9 @@ inline void order_by_stride(const Layout& layout, int (&axes)[kMaxDimensions]) {
 
 // Without gaps, in the order of axes that the given layout has in memory: what empty_like() makes.
 inline Layout dense_like(const Layout& like) {
-  if (like.contiguous()) return row_major(c10::IntArrayRef(like.sizes, size_t(like.rank)));
+  bool expanded = false;
+  for (int i = 0; i < like.rank; ++i) expanded = expanded || (like.strides[i] == 0 && like.sizes[i] > 1);
+  if (expanded || like.contiguous()) return row_major(c10::IntArrayRef(like.sizes, size_t(like.rank)));
   int axes[kMaxDimensions] = {};
   order_by_stride(like, axes);
   Layout dense = like;

@@ -58,8 +58,11 @@ class module_ {
   const char*& doc() { return doc_; }
 
  private:
-  static void note(cupilot::Entry& entry, const arg&) { entry.defaults.push_back(std::nullopt); }
-  static void note(cupilot::Entry& entry, const arg_v& fallback) { entry.defaults.push_back(fallback.value); }
+  static void note(cupilot::Entry& entry, const arg&) { ++entry.named; }
+  static void note(cupilot::Entry& entry, const arg_v& fallback) {
+    entry.has_default[entry.named] = true;
+    entry.defaults[entry.named++] = fallback.value;
+  }
   template <class T>
   static void note(cupilot::Entry&, const T&) {}
 

@@ -1,0 +1,160 @@
+"""The expert in its five roles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+import pytest
+from expert_tasks import FAMILIES, elementwise_task, matmul_task, softmax_task
+
+from cupilot.contracts import Agents
+from cupilot.errors import UnmatchedTask
+from cupilot.expert import Expert
+from cupilot.records import Evaluation, Failure, Guidance, Individual, Kernel, Move, Strategy, Task, Timing
+from cupilot.strategies import distance, load_deck, parse, same
+from cupilot.testing.agents import AgentsContract
+from cupilot.testing.samples import EVALUATION, SPEC
+
+DECK = load_deck()
+EXPERT = Expert()
+
+
+class TestContract(AgentsContract):
+    @pytest.fixture
+    def agents(self) -> Agents:
+        return Expert()
+
+    @pytest.fixture(params=sorted(FAMILIES))
+    def task(self, request: pytest.FixtureRequest) -> Task:
+        return FAMILIES[request.param]()
+
+
+def individual(strategy: Strategy, time_s: float) -> Individual:
+    evaluation = replace(EVALUATION, timing=Timing(time_s, "modelled", "sample", "dram"))
+    return Individual(0, 0, "initial", strategy, Kernel(""), evaluation)
+
+
+# --- prophet ---------------------------------------------------------------------------------
+
+
+def test_guidance_takes_the_limit_of_the_timing_and_counts_headroom() -> None:
+    task = matmul_task(4096, 4096, 4096)
+    timing = Timing(0.1, "modelled", "sample", "shared")
+    told = EXPERT.foresee(task, replace(EVALUATION, timing=timing), SPEC)
+    assert told.limit == "shared"
+    assert told.headroom == pytest.approx(0.1 / (2 * 4096**3 / SPEC.fp32_flop_per_s))
+    assert "shared memory" in told.sentence
+    assert "relieve shared" in told.sentence
+
+
+def test_a_kernel_near_no_ceiling_is_latency_bound() -> None:
+    slow = replace(EVALUATION, timing=Timing(1.0, "modelled", "sample", ""))
+    told = EXPERT.foresee(elementwise_task(), slow, SPEC)
+    assert (told.zone, told.limit) == ("latency-bound", "latency")
+
+
+def test_guidance_without_a_time_goes_by_the_task() -> None:
+    failed = Evaluation("k", "t", "sample", Failure("build", "compile-error", "no"))
+    told = EXPERT.foresee(elementwise_task(), failed, SPEC)
+    assert (told.zone, told.limit) == ("memory-bound", "dram")
+
+
+# --- manager ---------------------------------------------------------------------------------
+
+
+def test_first_strategies_are_distinct_legal_and_filled_up(task: Task, guidance: Guidance) -> None:
+    first = EXPERT.initialize(task, guidance, 12, Random(4))
+    assert len(first) == 12
+    space = EXPERT.space(task)
+    for index, one in enumerate(first):
+        assert one.moves, "the plain kernel is there already"
+        assert space.faults(one) == ()
+        assert all(distance(one, other) > 0 for other in first[:index])
+    assert first != EXPERT.initialize(task, guidance, 12, Random(5))
+
+
+def test_children_are_legal_and_new(task: Task, guidance: Guidance) -> None:
+    space = EXPERT.space(task)
+    first = EXPERT.initialize(task, guidance, 8, Random(1))
+    rng = Random(2)
+    for one, other in pairwise(first):
+        for parents in ([one], [one, other]):
+            child = EXPERT.cross(task, [individual(p, 1e-3) for p in parents], guidance, rng)
+            assert space.faults(child) == ()
+            assert not any(same(child, parent) for parent in parents)
+
+
+def test_the_faster_parent_and_the_limit_weigh_more() -> None:
+    task = softmax_task(512, 4096)
+    shared = parse("block-per-row\nshared-cache", DECK)
+    registers = parse("block-per-row\nregister-cache", DECK)
+    guidance = Guidance("memory-bound", "l1", 2.0, "")  # of the two, only the cache in registers relieves l1
+    rng = Random(0)
+    kept = {"shared-cache": 0, "register-cache": 0}
+    for _ in range(60):
+        child = EXPERT.cross(task, [individual(shared, 1e-3), individual(registers, 2e-3)], guidance, rng)
+        for card in kept:
+            kept[card] += card in child.cards
+    assert kept["register-cache"] > kept["shared-cache"]
+
+
+def test_moves_from_elsewhere_do_not_stop_a_cross(guidance: Guidance) -> None:
+    strange = Strategy((Move.of("my-own-trick"), Move.of("shared-tile", block_m=7)))
+    task = elementwise_task()
+    for parents in ([strange], [strange, strange]):
+        child = EXPERT.cross(task, [individual(p, 1e-3) for p in parents], guidance, Random(0))
+        assert EXPERT.space(task).faults(child) == ()
+
+
+# --- translator and revisor ------------------------------------------------------------------
+
+
+def test_an_illegal_strategy_is_a_failure_with_its_reasons() -> None:
+    failure = EXPERT.translate(matmul_task(), Kernel(""), parse("register-block(thread_m=8, thread_n=8)", DECK))
+    assert isinstance(failure, Failure)
+    assert (failure.stage, failure.kind) == ("translate", "illegal-strategy")
+    assert "needs shared-tile" in failure.message
+
+
+def test_align_strikes_what_the_kernel_does_not_do() -> None:
+    task = softmax_task(64, 1001)
+    claimed = Strategy((Move.of("block-per-row", "long rows"), Move.of("vector-load", "wide", width=4)), "words")
+    kernel = EXPERT.translate(task, Kernel(""), claimed)
+    assert isinstance(kernel, Kernel)
+    aligned = EXPERT.align(task, kernel, claimed)
+    assert aligned == Strategy((Move.of("block-per-row", "long rows"),), "words")
+
+
+def test_align_leaves_foreign_kernels_alone() -> None:
+    strategy = parse("coalesce", DECK)
+    assert EXPERT.align(matmul_task(), Kernel("// Strategy: magic\n//   no-such-card\n"), strategy) == strategy
+    assert EXPERT.align(matmul_task(), Kernel("int x;"), strategy) == strategy
+
+
+def test_a_kernel_too_large_for_the_device_is_made_smaller_and_aligned() -> None:
+    task = matmul_task()
+    strategy = parse(
+        "coalesce\nshared-tile(block_k=16, block_m=64, block_n=64)\nregister-block(thread_m=4, thread_n=4)\n"
+        "double-buffer(buffers=2)",
+        DECK,
+    )
+    kernel = EXPERT.translate(task, Kernel(""), strategy)
+    assert isinstance(kernel, Kernel)
+    failure = Failure("build", "resources", "uses too much shared data (0x8000 bytes, 0x4000 max)")
+    repaired = EXPERT.revise(task, kernel, strategy, replace(EVALUATION, failure=failure))
+    assert repaired is not None
+    assert repaired != kernel
+    assert "double-buffer" not in EXPERT.align(task, repaired, strategy).cards
+    wrong = Failure("verify", "wrong-result", "element 3 of the registers differs")
+    assert EXPERT.revise(task, kernel, strategy, replace(EVALUATION, failure=wrong)) is None
+    assert EXPERT.revise(task, EXPERT.generate(task), Strategy(), replace(EVALUATION, failure=failure)) is None
+
+
+def test_an_unknown_task_is_refused_by_every_role(guidance: Guidance) -> None:
+    task = replace(elementwise_task(), graph=(replace(elementwise_task().graph[0], target="aten.cumsum.default"),))
+    with pytest.raises(UnmatchedTask, match=r"aten\.cumsum\.default"):
+        EXPERT.generate(task)
+    with pytest.raises(UnmatchedTask):
+        EXPERT.initialize(task, guidance, 4, Random(0))

@@ -1,0 +1,48 @@
+"""One stand-in runtime and one built library for the whole folder, because nvcc runs take seconds."""
+
+import ctypes
+import os
+from pathlib import Path
+
+import pytest
+
+from cupilot.contracts import Built
+from cupilot.records import Kernel
+from cupilot.toolchain.abi import Library
+from cupilot.toolchain.cuda import Cuda, find_cuda
+from cupilot.toolchain.host import build_host_library
+from cupilot.toolchain.nvcc import INCLUDE, build_kernel
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="session")
+def cuda() -> Cuda:
+    return find_cuda()
+
+
+@pytest.fixture(scope="session")
+def out_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("built")
+
+
+@pytest.fixture(scope="session")
+def runtime(cuda: Cuda, out_dir: Path) -> ctypes.CDLL:
+    flags = [f"-I{folder}" for folder in cuda.include]
+    path = build_host_library("standin", [DATA / "standin_runtime.cpp"], out_dir, flags=flags)
+    return ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+
+
+@pytest.fixture(scope="session")
+def many(cuda: Cuda, out_dir: Path) -> Built:
+    """Many wrappers, after every header that people include."""
+    headers = sorted(path.relative_to(INCLUDE).as_posix() for path in INCLUDE.rglob("*.h"))
+    prelude = "".join(f"#include <{header}>\n" for header in headers)
+    built = build_kernel(Kernel(prelude + (DATA / "many_wrappers.cu").read_text()), "sm_80", out_dir, cuda)
+    assert isinstance(built, Built), built
+    return built
+
+
+@pytest.fixture
+def library(runtime: ctypes.CDLL, many: Built) -> Library:
+    return Library(many.library)
