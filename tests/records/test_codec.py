@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cupilot.errors import DataError
@@ -93,6 +93,7 @@ evaluations = st.builds(
 kernels = st.builds(Kernel, st.text(), names)
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.one_of(tasks, strategies, evaluations, kernels))
 def test_every_record_survives_json(record: Any) -> None:
     text = json.dumps(to_plain(record))
@@ -103,6 +104,7 @@ def test_every_record_survives_json(record: Any) -> None:
     assert json.dumps(to_plain(copy)) == text
 
 
+@settings(deadline=None, derandomize=True)
 @given(scalars)
 def test_the_type_of_a_value_is_kept(value: Any) -> None:
     copy = from_plain(Move, json.loads(json.dumps(to_plain(Move("card", (("p", value),))))))

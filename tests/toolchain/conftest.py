@@ -27,10 +27,14 @@ def out_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def runtime(cuda: Cuda, out_dir: Path) -> ctypes.CDLL:
+def runtime_path(cuda: Cuda, out_dir: Path) -> Path:
     flags = [f"-I{folder}" for folder in cuda.include]
-    path = build_host_library("standin", [DATA / "standin_runtime.cpp"], out_dir, flags=flags)
-    return ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+    return build_host_library("standin", [DATA / "standin_runtime.cpp"], out_dir, flags=flags)
+
+
+@pytest.fixture(scope="session")
+def runtime(runtime_path: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(runtime_path), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
 
 
 @pytest.fixture(scope="session")

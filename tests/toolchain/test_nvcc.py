@@ -1,6 +1,8 @@
 """Builds of candidates: what comes out, what is kept, and how failures read."""
 
 import ctypes
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +73,17 @@ def test_what_a_build_holds(plain: Built, many: Built) -> None:
     assert by_name["_Z13double_kernelIfEvPKT_PS0_l"].static_shared_bytes == 1024
     assert by_name["_Z13double_kernelIdEvPKT_PS0_l"].static_shared_bytes == 2048
     assert by_name["_Z13double_kernelIfEvPKT_PS0_l"].barriers == 1
+
+
+def test_a_linked_runtime_comes_along(plain: Built, runtime_path: Path, cuda: Cuda, out_dir: Path) -> None:
+    linked = build_kernel(plain.kernel, "sm_80", out_dir, cuda, link=[runtime_path])
+    assert isinstance(linked, Built)
+    code = "import sys; from cupilot.toolchain.abi import Library; print(Library(sys.argv[1]).entries()[0][0])"
+    for built, expected in ((linked, "scaled\n"), (plain, "")):
+        command = [sys.executable, "-c", code, str(built.library)]
+        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert finished.stdout == expected
+    assert "the library cannot be loaded" in finished.stderr
 
 
 def test_a_second_build_runs_no_compiler(plain: Built, cuda: Cuda, out_dir: Path) -> None:

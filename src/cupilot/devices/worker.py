@@ -124,11 +124,10 @@ def _keep_outputs(folder: Path, number: int, machine: Machine, results: tuple[Te
             return Failure("verify", "not-contiguous", f"output {index} is not contiguous: strides {result.strides}")
         values = machine.view(result.pointer, shape, np.dtype(NUMPY[result.dtype]))
         stem = folder / f"answer{number}.{index}"
-        item = ITEM_BYTES[result.dtype]
-        if len(machine.elements(result.pointer, values.size, item, stored=False)) == 0:
+        where = machine.stored_elements(result.pointer, values.size, ITEM_BYTES[result.dtype])
+        if where is None:
             np.save(f"{stem}.npy", values)
         else:
-            where = machine.elements(result.pointer, values.size, item, stored=True)
             np.save(f"{stem}.where.npy", where)
             np.save(f"{stem}.part.npy", values.reshape(-1)[where])
     return None

@@ -170,7 +170,7 @@ def _compare_output(case: Case, index: int, got: Array, mask: Array, precision: 
     limits = _Limits.of(precision, got.dtype, int(np.count_nonzero(mask)))
     output = _Output(
         got.reshape(-1), mask, expected, case.native[index].reshape(-1), case.native_errors[index],
-        limits, _root_mean_square(expected),
+        limits, case.magnitudes[index],
     )  # fmt: skip
     tally = _Tally()
     for part in chunks(expected.size):
@@ -212,17 +212,6 @@ def _compare_exact(case: Case, index: int, output: Array, mask: Array) -> tuple[
         f"{count} of {wrong.size} elements differ (inputs: {case.kind}, shape {case.shapes})"
     )
     return check, Failure("verify", "wrong-result", message)
-
-
-def _root_mean_square(values: Array) -> float:
-    flat, total, count = values.reshape(-1), 0.0, 0
-    for part in chunks(flat.size):
-        chunk = flat[part]
-        if not np.isfinite(chunk).all():
-            chunk = chunk[np.isfinite(chunk)]
-        total += float(np.dot(chunk, chunk))
-        count += chunk.size
-    return float(np.sqrt(total / count)) if count else 0.0
 
 
 def _count(tally: _Tally, output: _Output, part: slice) -> None:

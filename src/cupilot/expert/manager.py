@@ -65,12 +65,14 @@ def cross(space: Space, parents: Sequence[Strategy], guidance: Guidance, rng: Ra
             child = space.without(child, move.card) if move.card in child.cards else child
     child = space.effective(space.repair(replace(child, text="")))
     if any(same(child, parent) for parent in parents):
-        return mutate(space, child, guidance, rng)
+        return mutate(space, child, guidance, rng, avoid=parents)
     return child
 
 
-def mutate(space: Space, strategy: Strategy, guidance: Guidance, rng: Random) -> Strategy:
-    """A legal strategy one step away: a move added, dropped or re-parameterised."""
+def mutate(
+    space: Space, strategy: Strategy, guidance: Guidance, rng: Random, avoid: Sequence[Strategy] = ()
+) -> Strategy:
+    """A legal strategy one step away: a move added, dropped or re-parameterised; none of ``avoid``."""
     start = space.effective(space.repair(strategy))
     steps: dict[str, Callable[[Space, Strategy, Guidance, Random], tuple[Strategy, frozenset[str]] | None]]
     steps = {"add": _add, "change": _change, "drop": _drop}
@@ -81,7 +83,7 @@ def mutate(space: Space, strategy: Strategy, guidance: Guidance, rng: Random) ->
             continue
         changed, keep = step
         result = space.effective(space.repair(changed, keep))
-        if not same(result, start):
+        if not any(same(result, known) for known in (start, *avoid)):
             return result
     return space.draw(rng, lambda card: CHANCE, "no single step was legal")
 

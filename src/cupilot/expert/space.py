@@ -207,7 +207,10 @@ class Space:
         return tuple(found)
 
     def smaller(self, strategy: Strategy) -> Strategy | None:
-        """The next strategy that needs less of the device's resources, if the recipe knows one."""
+        """The next strategy that needs less of the device's resources, if the recipe knows one.
+
+        Nothing is added and no parameter grows, so that repeated steps come to an end.
+        """
         for entry in self.problem.recipe.smaller:
             move = strategy.move(entry.card)
             if move is None:
@@ -219,7 +222,7 @@ class Space:
             if lower:
                 changed = with_parameter(move, entry.parameter, max(lower, key=_number))
                 repaired = self.repair(with_move(strategy, changed), keep=frozenset({entry.card}))
-                if repaired.move(entry.card) == changed:
+                if repaired.move(entry.card) == changed and _within(repaired, strategy):
                     return repaired
         return None
 
@@ -239,6 +242,14 @@ def with_parameter(move: Move, name: str, value: Value) -> Move:
 def _met(need: str, present: Any) -> bool:
     cards = present.cards if isinstance(present, Strategy) else present
     return any(name in cards for name in need.split("|"))
+
+
+def _within(inner: Strategy, outer: Strategy) -> bool:
+    pairs = [(move, outer.move(move.card)) for move in inner.moves]
+    return all(
+        around is not None and all(_number(value) <= _number(around.get(name)) for name, value in move.parameters)
+        for move, around in pairs
+    )
 
 
 def _nearest(value: Value | None, choices: tuple[Value, ...]) -> Value:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cupilot.errors import TaskError
 from cupilot.records import Scalar, Task, TensorSpec
 from cupilot.tasks.execute import build_model, draw_inputs, isolated, run_model, run_source
-from cupilot.tasks.magnitude import error_by_magnitude
+from cupilot.tasks.magnitude import error_by_magnitude, root_mean_square
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +64,11 @@ class Case:
         """Shapes of the tensor arguments, for messages."""
         shapes = [argument.shape for argument in self.arguments if isinstance(argument, np.ndarray)]
         return ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
+
+    @cached_property
+    def magnitudes(self) -> tuple[float, ...]:
+        """Per output, the root mean square of the expected values."""
+        return tuple(map(root_mean_square, self.expected))
 
     @cached_property
     def native_errors(self) -> tuple[Array, ...]:

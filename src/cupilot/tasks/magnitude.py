@@ -70,3 +70,15 @@ def _smooth(counts: Array, squares: Array) -> Array:
         if count:
             levels[index] = np.sqrt(squares[low:high].sum() / count)
     return levels
+
+
+def root_mean_square(values: Array) -> float:
+    """Over the finite elements."""
+    flat, total, count = values.reshape(-1), 0.0, 0
+    for part in chunks(flat.size):
+        chunk = flat[part]
+        if not np.isfinite(chunk).all():
+            chunk = chunk[np.isfinite(chunk)]
+        total += float(np.dot(chunk, chunk))
+        count += chunk.size
+    return float(np.sqrt(total / count)) if count else 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -28,6 +28,8 @@ SYMBOLS = [
     *(f"vg_ld_const_{w}_{v}" for w, v in _FORMS),
     "vg_ex2", "vg_lg2", "vg_sin", "vg_cos", "vg_tanh", "vg_shfl",
 ]  # fmt: skip
+
+Triple = tuple[int, int, int]
 
 _TRANSLATE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint32)
 _RESIDENT = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint64)
@@ -94,6 +96,7 @@ class Machine:
         self._translator = Translator({name: function_address(self._library, name) for name in SYMBOLS})
         self._modules: dict[int, Module] = {}
         self._codes: dict[str, KernelCode] = {}
+        self._texts: list[bytes] = []
         # ctypes callbacks must outlive their use
         self._callbacks = (_TRANSLATE(self._translate), _RESIDENT(self._resident), _ELAPSED(self._elapsed))
         self._library.vgc_callbacks(*self._callbacks)
@@ -101,14 +104,14 @@ class Machine:
 
     def _declare(self) -> None:
         lib = self._library
-        for name in ("vgc_launches", "vgc_findings", "vgc_operations", "vgc_image", "vgc_variable", "vgc_map_file", "vgc_elements",
+        for name in ("vgc_launches", "vgc_findings", "vgc_operations", "vgc_image", "vgc_variable", "vgc_map_file", "vgc_stored_elements",
                      "vgc_operation", "vgc_launch_traffic"):  # fmt: skip
             getattr(lib, name).restype = ctypes.c_uint64
         lib.vgc_settings.argtypes = [ctypes.c_uint64, ctypes.c_double, ctypes.c_uint32]
         u64 = ctypes.c_uint64
         lib.vgc_map_file.argtypes = [ctypes.c_char_p, u64]
         lib.vgc_stored.argtypes = [u64]
-        lib.vgc_elements.argtypes = [u64, u64, u64, ctypes.c_uint32, u64, ctypes.c_void_p]
+        lib.vgc_stored_elements.argtypes = [u64, u64, u64, u64, ctypes.c_void_p]
         lib.vgc_launch_traffic.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_launch_site.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_launch.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
@@ -191,6 +194,41 @@ class Machine:
         self._library.vgc_begin()
         self._library.vgc_settings(sample_budget or 0, seconds_left, threads)
 
+    def load_ptx(self, text: str) -> int:
+        """Make a PTX module known; gives the number that `start` wants."""
+        data = text.encode() + b"\0"
+        self._texts.append(data)
+        return int(self._library.vgc_register_ptx(data, len(data)))
+
+    def start(
+        self, module: int, kernel: str, grid: Triple, block: Triple, arguments: Sequence[bytes], dynamic_shared: int = 0
+    ) -> int:
+        """Launch a kernel of a PTX module; arguments are the bytes of its parameters.  Gives CUDA's error number."""
+        buffers = [ctypes.create_string_buffer(argument, len(argument)) for argument in arguments]
+        pointers = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(buffer) for buffer in buffers))
+        words = ctypes.c_uint32 * 3
+        return int(
+            self._library.vgc_launch_kernel(
+                module, kernel.encode(), words(*grid), words(*block), ctypes.c_uint64(dynamic_shared), pointers
+            )
+        )
+
+    def allocate(self, size: int) -> int:
+        """A device buffer that nothing was written to."""
+        address = ctypes.c_void_p()
+        if self._library.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size)) or not address.value:
+            raise MemoryError(f"{size} bytes of device memory")
+        return address.value
+
+    def upload(self, array: Array) -> int:
+        """A device buffer with an array's content."""
+        source = np.ascontiguousarray(array)
+        address = self.allocate(source.nbytes)
+        self._library.cudaMemcpy(
+            ctypes.c_void_p(address), ctypes.c_void_p(source.ctypes.data), ctypes.c_size_t(source.nbytes), 1
+        )
+        return address
+
     def map_file(self, path: Path, size: int) -> int:
         """A device buffer with a file's content; pages are read when a kernel touches them."""
         address = int(self._library.vgc_map_file(str(path).encode(), size))
@@ -210,12 +248,14 @@ class Machine:
         raw = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
         return np.frombuffer(raw, dtype, count).reshape(shape)
 
-    def elements(self, address: int, count: int, item: int, *, stored: bool) -> Array:
-        """Flat positions of the elements that were stored to, or that were not."""
+    def stored_elements(self, address: int, count: int, item: int) -> Array | None:
+        """Flat positions of the elements that were stored to; None when that is all of them."""
         lib = self._library
-        total = int(lib.vgc_elements(address, count, item, stored, 0, None))
+        total = int(lib.vgc_stored_elements(address, count, item, 0, None))
+        if total == count:
+            return None
         out = np.empty(total, np.int64)
-        lib.vgc_elements(address, count, item, stored, total, out.ctypes.data)
+        lib.vgc_stored_elements(address, count, item, total, out.ctypes.data)
         return out
 
     def free(self, address: int) -> None:

@@ -44,7 +44,8 @@ torch::Tensor double_it(const torch::Tensor& x) {
 std::tuple<torch::Tensor, at::Tensor> two_outputs(torch::Tensor x, int rows, float) {
   auto sums = torch::zeros({rows}, x.options().dtype(torch::kFloat32));
   auto counts = torch::empty({rows, 2}, torch::TensorOptions().dtype(torch::kInt64).device(x.device()));
-  rows_kernel<<<1, rows>>>(x.packed_accessor32<float, 2, torch::RestrictPtrTraits>(), sums.packed_accessor64<float, 1>());
+  rows_kernel<<<1, rows>>>(x.packed_accessor32<float, 2, torch::RestrictPtrTraits>(),
+                           sums.packed_accessor64<float, 1>());
   return std::make_tuple(sums, counts);
 }
 

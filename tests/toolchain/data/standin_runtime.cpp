@@ -39,8 +39,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind)
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
   return cudaMemcpy(to, from, bytes, kind);
 }
-cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
-                              cudaMemcpyKind, cudaStream_t) {
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                              size_t height, cudaMemcpyKind, cudaStream_t) {
   if (to_pitch < width || from_pitch < width) return cudaErrorInvalidPitchValue;
   for (size_t row = 0; row < height; ++row)
     std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);

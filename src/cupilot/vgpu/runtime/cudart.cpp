@@ -142,6 +142,20 @@ u64 vgc_image(u32 index, const void** data) {
     return runtime().images[index].bytes;
 }
 
+// PTX given as text, without a host program around it.
+u32 vgc_register_ptx(const char* text, u64 bytes) {
+    Runtime& r = runtime();
+    r.images.push_back({text, bytes, (u32)r.images.size()});
+    return r.images.back().index;
+}
+
+int vgc_launch_kernel(u32 image, const char* name, const u32* grid, const u32* block, u64 shared, void** args) {
+    static std::map<std::pair<u32, std::string>, Registered> known;
+    Registered& r = known[{image, name}];
+    r.image = image, r.name = name;
+    return launch(&r, dim3(grid[0], grid[1], grid[2]), dim3(block[0], block[1], block[2]), args, shared);
+}
+
 void vgc_kernel_error(u32 id, const char* message) { runtime().kernels[id]->error = message; }
 
 void vgc_kernel(u32 id, void* function, u32 warp_bytes, u32 shared_bytes, u32 param_bytes, u32 max_threads, u32 params,

@@ -101,28 +101,25 @@ void mark_written(u64 address, u64 bytes) {
         set_bits(a->written, address - a->base, std::min(bytes, a->bytes - (address - a->base)));
 }
 
-// Positions of the elements that were not completely stored to (or, with `stored`, that were).
-// Returns how many there are; at most `capacity` are put down.
-extern "C" u64 vgc_elements(u64 address, u64 elements, u64 item, u32 stored, u64 capacity, u64* out) {
+// How many elements were completely stored to; the positions of the first `capacity` are put down.
+extern "C" u64 vgc_stored_elements(u64 address, u64 elements, u64 item, u64 capacity, u64* out) {
     Allocation* a = find_allocation(address);
-    u64 found = 0;
-    auto put = [&](u64 i) {
-        if (found < capacity) out[found] = i;
-        found++;
-    };
-    bool all = a && a->all_written;
-    if (!a || all) {
-        for (u64 i = 0; i < elements && all == (bool)stored; i++) put(i);
-        return found;
-    }
-    u64 start = address - a->base;
+    if (!a || a->all_written) return a ? elements : 0;
+    u64 found = 0, start = address - a->base;
     for (u64 i = 0; i < elements; i++) {
         u64 bit = start + i * item;
-        // skip what is wholly written or wholly not, 64 bytes at a time
-        while (bit % 64 == 0 && 64 % item == 0 && i + 64 / item <= elements &&
-               *(const u64*)(a->written + bit / 8) == (stored ? 0 : ~0ull))
+        while (bit % 64 == 0 && 64 % item == 0 && i + 64 / item <= elements) {  // 64 bytes at a time
+            u64 word = *(const u64*)(a->written + bit / 8);
+            if (word && word != ~0ull) break;
+            if (word)
+                for (u64 n = 0; n < 64 / item; n++, found++)
+                    if (found < capacity) out[found] = i + n;
             i += 64 / item, bit += 64;
-        if (i < elements && test_bits(a->written, bit, item) == (bool)stored) put(i);
+        }
+        if (i < elements && test_bits(a->written, bit, item)) {
+            if (found < capacity) out[found] = i;
+            found++;
+        }
     }
     return found;
 }

@@ -184,7 +184,8 @@ inline PitchedCopy pitched(const Layout& to, const Layout& from, const char* cal
     copy.rows = merged_to.sizes[0];
     copy.to_pitch = merged_to.strides[0];
     copy.from_pitch = merged_from.strides[0];
-    if (copy.to_pitch < copy.width || copy.from_pitch < copy.width) fail("unsupported host call: ", call, " of this layout");
+    if (copy.to_pitch < copy.width || copy.from_pitch < copy.width)
+      fail("unsupported host call: ", call, " of this layout");
   }
   return copy;
 }

@@ -143,7 +143,7 @@ namespace cupilot {
 template <class T>
 c10::Scalar load_as(const void* bytes) {
   if constexpr (std::is_arithmetic_v<T>) return c10::Scalar(*static_cast<const T*>(bytes));
-  else if constexpr (std::is_convertible_v<T, float>) return c10::Scalar(static_cast<float>(*static_cast<const T*>(bytes)));
+  else if constexpr (std::is_convertible_v<T, float>) return c10::Scalar(float(*static_cast<const T*>(bytes)));
   else unsupported("item() of a 16-bit tensor in a source that names no 16-bit type");
 }
 

@@ -178,7 +178,8 @@ class Tensor {
     for (int i = 0; i < int(sizes.size()); ++i) {
       const int64_t mine = i < added ? 1 : layout().sizes[i - added];
       const int64_t wanted = sizes[i] == -1 && i >= added ? mine : sizes[i];
-      TORCH_CHECK(wanted >= 0 && (mine == wanted || mine == 1), "expand ", sizes, " of a tensor of sizes ", this->sizes());
+      TORCH_CHECK(wanted >= 0 && (mine == wanted || mine == 1), "expand ", sizes, " of a tensor of sizes ",
+                  this->sizes());
       changed.add(wanted, i < added || mine != wanted ? 0 : layout().strides[i - added]);
     }
     return with(changed);

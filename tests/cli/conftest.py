@@ -1,0 +1,111 @@
+"""The command line with everything below it replaced: no compiler, no torch, no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import cupilot.devices
+import cupilot.evaluate
+import cupilot.expert
+import cupilot.tasks
+from cupilot.cli.environment import KEYS
+from cupilot.errors import DeviceError, TaskError
+from cupilot.records import Evaluation, Failure, Guidance, Individual, Kernel, Move, Strategy, Task, Timing
+from cupilot.testing.samples import EVALUATION, SPEC, TASK
+
+DEVICE = "virtual:sample"
+WIDTHS = (1, 2, 4, 8)
+
+
+class FakeExpert:
+    """One card with one parameter; the kernel's text names it."""
+
+    name = "expert"
+
+    def generate(self, task: Task) -> Kernel:
+        return Kernel("// width 0\n")
+
+    def foresee(self, task: Task, evaluation: Evaluation, spec: Any) -> Guidance:
+        return Guidance("memory-bound", "dram", 2.0, "fewer bytes")
+
+    def initialize(self, task: Task, guidance: Guidance, count: int, rng: Random) -> tuple[Strategy, ...]:
+        return tuple(Strategy((Move.of("vector", width=width),)) for width in WIDTHS[:2])
+
+    def cross(self, task: Task, parents: Sequence[Individual], guidance: Guidance, rng: Random) -> Strategy:
+        return Strategy((Move.of("vector", width=rng.choice(WIDTHS)),))
+
+    def translate(self, task: Task, kernel: Kernel, strategy: Strategy) -> Kernel | Failure:
+        return Kernel(f"// width {strategy.moves[0].get('width')}\n")
+
+    def align(self, task: Task, kernel: Kernel, strategy: Strategy) -> Strategy:
+        return strategy
+
+    def revise(self, task: Task, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> None:
+        return None
+
+
+class FakeEvaluator:
+    """Wider is faster, 8 is wrong."""
+
+    def __init__(self, device: Any, seed: int = 0, timeout_s: float = 1.0) -> None:
+        self.device = device
+
+    def __call__(self, task: Task, kernel: Kernel) -> Evaluation:
+        width = int(kernel.source.split()[-1])
+        verdict = replace(EVALUATION, kernel=kernel.digest, task=task.name, device=self.device.name)
+        if width == 8:
+            failure = Failure("verify", "wrong-result", "element 7 differs\nby a lot", "a long log")
+            return replace(verdict, failure=failure, timing=None, profile=None)
+        return replace(
+            verdict,
+            timing=Timing(1e-3 / (1 + width), "modelled", self.device.name, "dram"),
+            baseline=Timing(5e-4, "modelled", self.device.name, "dram"),
+        )
+
+
+def _load_task(path: Path, precision: str = "fp32") -> Task:
+    if not path.exists():
+        raise TaskError(f"the task file {path} does not exist")
+    return replace(TASK, name=path.stem)
+
+
+def _open_device(name: str, cache: Path) -> Any:
+    if name != DEVICE:
+        raise DeviceError(f"unknown device {name!r}; known devices are {DEVICE}")
+    return SimpleNamespace(name=name, spec=SPEC)
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Replace the layers below, and run in an empty folder with a task file."""
+    monkeypatch.setattr(cupilot.tasks, "load_task", _load_task)
+    monkeypatch.setattr(cupilot.devices, "open_device", _open_device)
+    monkeypatch.setattr(cupilot.devices, "default_device", lambda: (DEVICE, "no CUDA GPU was found"))
+    monkeypatch.setattr(cupilot.devices, "device_names", lambda: (DEVICE, "virtual:other"))
+    monkeypatch.setattr(cupilot.evaluate, "Evaluator", FakeEvaluator)
+    monkeypatch.setattr(cupilot.expert, "Expert", FakeExpert)
+    for key in (*KEYS, "CUPILOT_DEBUG"):
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("CUPILOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    Path("relu.py").write_text("# a task\n")
+
+
+@pytest.fixture
+def cli(fakes: None, capsys: pytest.CaptureFixture[str]) -> Callable[..., SimpleNamespace]:
+    """Run a command; gives its status and what it wrote."""
+    from cupilot.cli import main
+
+    def run(*arguments: str) -> SimpleNamespace:
+        status = main(arguments)
+        written = capsys.readouterr()
+        return SimpleNamespace(status=status, out=written.out, err=written.err)
+
+    return run
