@@ -86,6 +86,20 @@ def test_discarding_keeps_what_else_is_there(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+def test_a_slow_reader_does_not_hold_up_the_writer(tmp_path: Path) -> None:
+    store = create_store(tmp_path)
+    store.begin(INFO)
+    reader = sqlite3.connect(tmp_path / FILE, isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM individual").fetchone() == (0,)
+    store.add(INDIVIDUAL)
+    assert reader.execute("SELECT count(*) FROM individual").fetchone() == (0,), "a reader sees one moment"
+    reader.execute("COMMIT")
+    assert reader.execute("SELECT count(*) FROM individual").fetchone() == (1,)
+    reader.close()
+    store.close()
+
+
 def test_the_result_is_kept(tmp_path: Path) -> None:
     store = create_store(tmp_path)
     store.begin(INFO)

@@ -55,9 +55,12 @@ def read_kernel(path: Path, entry: str) -> Kernel:
 
 def show(evaluation: Evaluation, terminal: Terminal) -> None:
     """The verdict, the times and what was compared."""
-    if evaluation.checks:
-        rows = [(c.inputs, c.shapes, f"{c.error:.2g}", f"{c.allowed:.2g}", c.note) for c in evaluation.checks]
-        terminal.table(("inputs", "shapes", "error", "allowed", "note"), rows)
+    for check in evaluation.checks:
+        note = f" ({check.note})" if check.note else ""
+        terminal.line(
+            f"compared on {check.inputs} inputs, {check.shapes}: "
+            f"error {check.error:.2g} of {check.allowed:.2g} allowed{note}"
+        )
     if evaluation.correct and evaluation.timing is not None:
         rows = [("kernel", *timing_cells(evaluation.timing), ratio(evaluation.speedup))]
         if evaluation.baseline is not None:
