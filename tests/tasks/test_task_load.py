@@ -25,7 +25,7 @@ ELEMENTWISE = "def forward(self, x):\n    return x + 1"
     [
         ("relu", ("aten.relu.default",), (4096, 16384)),
         ("gelu", ("aten.gelu.default",), (4096, 16384)),
-        ("softmax", ("aten.softmax.int",), (4096, 8192)),
+        ("softmax", ("aten.softmax.int",), (1024, 65536)),
         ("matmul", ("aten.matmul.default",), (4096, 4096)),
     ],
 )

@@ -70,7 +70,7 @@ def _call(
         results = library.call(job.entry, values)
     except WrapperError as error:
         return Answer(_finding_failure(machine.findings(), job) or Failure("run", error.kind, str(error)))
-    failure = _finding_failure(machine.findings(), job) or _input_failure(machine, tensors)
+    failure = _finding_failure(machine.findings(), job) or _launch_failure(machine) or _input_failure(machine, tensors)
     if failure is None:
         failure = _keep_outputs(folder, number, machine, results)
     if failure is None:
@@ -104,6 +104,12 @@ def _finding_failure(findings: tuple[Finding, ...], job: Job) -> Failure | None:
         return Failure("run", "unsupported", first.message, log)
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
     return Failure("run", first.kind, first.message + more, log)
+
+
+def _launch_failure(machine: Machine) -> Failure | None:
+    """A launch that CUDA refuses, in a wrapper that does not look."""
+    error = machine.last_error()
+    return Failure("run", "launch-error", f"a CUDA call failed: {error}") if error else None
 
 
 def _input_failure(machine: Machine, tensors: list[tuple[TensorValue, str]]) -> Failure | None:

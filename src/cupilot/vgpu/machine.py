@@ -118,6 +118,7 @@ class Machine:
         lib.vgc_finding.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_operation.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_variable.argtypes = [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p]
+        lib.cudaGetErrorString.restype = ctypes.c_char_p
         lib.cudaFree.argtypes = [ctypes.c_void_p]
 
     def _device_record(self) -> _Device:
@@ -270,6 +271,11 @@ class Machine:
             self._library.vgc_finding(i, ctypes.byref(view))
             found.append(Finding(view.kind.decode(), view.message.decode()))
         return tuple(found)
+
+    def last_error(self) -> str:
+        """The CUDA error that nobody has asked for yet, or nothing."""
+        number = self._library.cudaPeekAtLastError()
+        return f"{self._library.cudaGetErrorString(number).decode()} (error {number})" if number else ""
 
     def profile(self) -> Profile:
         """Launches, fills and copies since `begin`."""

@@ -18,6 +18,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
+constexpr int kChunk = 256;  // summed on its own, or a long row's sum would lose its last bits
+
 // One thread per row: its maximum, its sum, its results.
 __global__ void __launch_bounds__(kThreads)
 softmax(const float* __restrict__ x, float* __restrict__ y, int64_t rows, int cols) {
@@ -28,7 +30,12 @@ softmax(const float* __restrict__ x, float* __restrict__ y, int64_t rows, int co
     float peak = -FLT_MAX;
     for (int p = 0; p < cols; ++p) peak = fmaxf(peak, in[p]);
     float sum = 0.0f;
-    for (int p = 0; p < cols; ++p) sum += expf(in[p] - peak);
+    for (int start = 0; start < cols; start += kChunk) {
+        float part = 0.0f;
+        const int end = min(start + kChunk, cols);
+        for (int p = start; p < end; ++p) part += expf(in[p] - peak);
+        sum += part;
+    }
     for (int p = 0; p < cols; ++p) out[p] = expf(in[p] - peak) / sum;
 }
 

@@ -15,7 +15,8 @@ enum { EXITED = 0, AT_BARRIER = 1, YIELDED = 2, TRAPPED = 3 };
 // Back edges a warp may take before another warp runs: small, so that the warps of a block advance
 // together through a loop and the cache model sees the interleaving that hardware has.
 constexpr i32 FUEL = 1;
-constexpr u64 MINIMUM_SAMPLE = 3;
+// A sample has at least this many blocks, unless they cost a multiple of the budget.
+constexpr u64 MINIMUM_SAMPLE = 3, OVERSPENT = 4;
 constexpr u64 BLOCK_SAMPLE_LIMIT = 256;
 
 Engine& engine() {
@@ -220,7 +221,8 @@ void run_sample(LaunchState& l, u8* params) {
         done[index] = true;
         worker.run_block(l, index);
         l.blocks_run++;
-        if (l.blocks_run >= MINIMUM_SAMPLE && worker.lane_instructions(*l.kernel) >= engine().settings.sample_budget) break;
+        u64 spent = worker.lane_instructions(*l.kernel) / engine().settings.sample_budget;
+        if (spent >= OVERSPENT || (spent >= 1 && l.blocks_run >= MINIMUM_SAMPLE)) break;
     }
     worker.merge(l);
 }
