@@ -27,7 +27,7 @@ from cupilot.vgpu.timing import model_time
 
 # PTX the engine is built for: nvcc knows nothing older, and newer instructions are not needed yet.
 OLDEST, NEWEST = 7.5, 8.0
-GRACE_S = 10.0
+GRACE_S = 5.0
 KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TMPDIR", "VIRTUAL_ENV")
 
 

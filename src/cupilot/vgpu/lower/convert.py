@@ -47,10 +47,12 @@ def _unpack(e: Emitter, items: tuple[Operand, ...], source: Operand) -> None:
     assert e.instruction is not None
     total = int(e.instruction.mods[-1][1:])
     part = total // len(items)
-    vector = e.is_vector(*(item.name for item in items if isinstance(item, Reg)))
-    full = e.shaped(f"i{total}", vector)
-    value = e.fetch(source, f"i{total}", vector)
     for number, item in enumerate(items):
+        if not isinstance(item, Reg) or item.name == "_":
+            continue
+        # one result may live longer than the other, and so be kept for each lane
+        vector = e.is_vector(item.name)
+        full, value = e.shaped(f"i{total}", vector), e.fetch(source, f"i{total}", vector)
         shifted = e.op(f"lshr {full} {value}, {e.constant(part * number, f'i{total}', vector)}")
         e.put(item, e.cast(shifted, f"i{total}", f"i{part}", vector), f"i{part}", vector)
 
@@ -81,11 +83,7 @@ def _cvt(e: Emitter, i: Instruction) -> None:
     elif source in FLOATS:
         value = _float_to_integer(e, i, value, have, to, vector)
     elif to in FLOATS:
-        verb = "sitofp" if source.startswith("s") else "uitofp"
-        if any(i.has(m) for m in ("rz", "rm", "rp")) and want == "float":
-            value = _directed_from_integer(e, i, value, have, source.startswith("s"), vector)
-        else:
-            value = e.op(f"{verb} {e.shaped(have, vector)} {value} to {e.shaped(want, vector)}")
+        value = _integer_to_float(e, i, value, have, want, source.startswith("s"), vector)
     else:
         _put_integer(e, i, value, source, to, vector)
         return
@@ -110,7 +108,7 @@ def _float_to_float(e: Emitter, i: Instruction, value: str, have: str, want: str
 
 
 def _float_to_integer(e: Emitter, i: Instruction, value: str, have: str, to: str, vector: bool) -> str:
-    """Out of range clamps to the nearest integer, NaN gives zero."""
+    """Out of range clamps to the nearest integer; NaN gives zero, or the top bit where 64 bits are involved."""
     mode = next((m for m in i.mods if m in ROUND_TO_INTEGER), "rzi")
     if mode != "rzi":
         value = e.intrinsic(ROUND_TO_INTEGER[mode], have, vector, value)
@@ -118,14 +116,32 @@ def _float_to_integer(e: Emitter, i: Instruction, value: str, have: str, to: str
     kind = INTEGERS[to]
     shape = "v32" if vector else ""
     name = f"llvm.{base}.sat.{shape}{kind}.{shape}{'f32' if have == 'float' else 'f64'}"
-    return e.call(e.shaped(kind, vector), name, f"{e.shaped(have, vector)} {value}", e.shaped(have, vector))
+    full, out = e.shaped(have, vector), e.shaped(kind, vector)
+    result = e.call(out, name, f"{full} {value}", full)
+    if have == "float" and kind != "i64":
+        return result
+    nan = e.op(f"fcmp uno {full} {value}, {value}")
+    top = e.constant(1 << (int(kind[1:]) - 1), kind, vector)
+    return e.op(f"select {e.shaped('i1', vector)} {nan}, {out} {top}, {out} {result}")
 
 
-def _directed_from_integer(e: Emitter, i: Instruction, value: str, have: str, signed: bool, vector: bool) -> str:
+def _integer_to_float(
+    e: Emitter, i: Instruction, value: str, have: str, want: str, signed: bool, vector: bool
+) -> str:
+    mode = next((m for m in i.mods if m in ("rz", "rm", "rp")), "")
+    exact = int(have[1:]) < (32 if want == "float" else 64)
+    if mode and not exact:
+        if have == "i64":
+            raise e.unsupported("a directed rounding mode from this type")
+        value = _directed_from_integer(e, mode, value, have, signed, vector)
+    else:
+        verb = "sitofp" if signed else "uitofp"
+        value = e.op(f"{verb} {e.shaped(have, vector)} {value} to {e.shaped(want, vector)}")
+    return saturate(e, value, want, vector) if i.has("sat") else value
+
+
+def _directed_from_integer(e: Emitter, mode: str, value: str, have: str, signed: bool, vector: bool) -> str:
     """32-bit integers split into two exact floats, added with the mode asked for."""
-    if have != "i32":
-        raise e.unsupported("a directed rounding mode from this type")
-    mode = next(m for m in i.mods if m in ("rz", "rm", "rp"))
     full, single = e.shaped(have, vector), e.shaped("float", vector)
     sixteen = e.constant(16, have, vector)
     high = e.op(f"{'ashr' if signed else 'lshr'} {full} {value}, {sixteen}")

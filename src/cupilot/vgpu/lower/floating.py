@@ -65,11 +65,16 @@ def directed(e: Emitter, mode: str, vector: bool, a: str, b: str, c: str) -> str
 
     The product of two floats is exact in double; adding the third has an error that the two-sum
     transformation gives exactly, so the rounded-to-nearest result can be corrected by one step.
+    A sum that is exactly zero is -0 when rounding down, which adding the negatives gives.
     """
     single, double, bits = e.shaped("float", vector), e.shaped("double", vector), e.shaped("i1", vector)
     x, y, z = (e.op(f"fpext {single} {v} to {double}") for v in (a, b, c))
     p = e.op(f"fmul {double} {x}, {y}")
-    s = e.op(f"fadd {double} {p}, {z}")
+    if mode == "rm":
+        minus = [e.op(f"fneg {double} {v}") for v in (p, z)]
+        s = e.op(f"fneg {double} {e.op(f'fadd {double} {minus[0]}, {minus[1]}')}")
+    else:
+        s = e.op(f"fadd {double} {p}, {z}")
     t = e.op(f"fsub {double} {s}, {p}")
     left = e.op(f"fsub {double} {p}, {e.op(f'fsub {double} {s}, {t}')}")
     error = e.op(f"fadd {double} {left}, {e.op(f'fsub {double} {z}, {t}')}")
@@ -141,7 +146,9 @@ def mul_float(e: Emitter, i: Instruction) -> None:
     kind, vector = shape_of(e, i)
     a, b = inputs(e, i, kind, vector)
     if mode := _mode(e, i, kind):
-        result = directed(e, mode, vector, a, b, e.constant(0, kind, vector))
+        # the zero that keeps the sign of a zero product: +0 when rounding down, else -0
+        nothing = 0 if mode == "rm" else 0x80000000
+        result = directed(e, mode, vector, a, b, e.constant(nothing, kind, vector))
     else:
         result = e.op(f"fmul {e.shaped(kind, vector)} {a}, {b}")
     finish(e, i, result, kind, vector)

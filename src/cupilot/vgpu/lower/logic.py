@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cupilot.vgpu.lower.floating import flush
 from cupilot.vgpu.lower.integer import INT, vector_of
 from cupilot.vgpu.lower.table import Lowering, Opcode
 from cupilot.vgpu.ptx.syntax import Instruction, Pair, Reg
@@ -30,6 +31,8 @@ def compare(e: Emitter, i: Instruction, vector: bool) -> str:
     relation = i.mods[0]
     a, b = (e.fetch(o, kind, vector) for o in i.operands[1:3])
     if kind in ("float", "double"):
+        if i.has("ftz"):
+            a, b = (flush(e, v, kind, vector) for v in (a, b))
         return e.op(f"fcmp {FLOAT_ORDERED[relation]} {full} {a}, {b}")
     if relation in UNSIGNED:
         verb = UNSIGNED[relation]
@@ -42,23 +45,25 @@ def compare(e: Emitter, i: Instruction, vector: bool) -> str:
 
 def _setp(e: Emitter, i: Instruction) -> None:
     target = i.operands[0]
-    first = target.first if isinstance(target, Pair) else target
-    names = [first.name] if isinstance(first, Reg) else []
-    if isinstance(target, Pair) and isinstance(target.second, Reg):
-        names.append(target.second.name)
-    vector = e.is_vector(*names)
+    targets = (target.first, target.second) if isinstance(target, Pair) else (target,)
+    results = []
+    for number, place in enumerate(targets):
+        if isinstance(place, Reg) and place.name != "_":
+            # one result may live longer than the other, and so be kept for each lane
+            vector = e.is_vector(place.name)
+            results.append((place, _predicate(e, i, vector, opposite=number == 1), vector))
+    for place, value, vector in results:  # an operand may be a result too, so set them last
+        e.put(place, value, "i1", vector)
+
+
+def _predicate(e: Emitter, i: Instruction, vector: bool, *, opposite: bool) -> str:
+    """One result of setp; the second of a pair is that of the opposite comparison."""
     bits = e.shaped("i1", vector)
     result = compare(e, i, vector)
-    opposite = e.op(f"xor {bits} {result}, {e.constant(1, 'i1', vector)}") if isinstance(target, Pair) else ""
+    if opposite:
+        result = e.op(f"xor {bits} {result}, {e.constant(1, 'i1', vector)}")
     combine = next((m for m in i.mods[1:] if m in ("and", "or", "xor")), "")
-    if combine:
-        c = e.fetch(i.operands[3], "i1", vector)
-        result = e.op(f"{combine} {bits} {result}, {c}")
-        if opposite:
-            opposite = e.op(f"{combine} {bits} {opposite}, {c}")
-    e.put(first, result, "i1", vector)
-    if isinstance(target, Pair):
-        e.put(target.second, opposite, "i1", vector)
+    return e.op(f"{combine} {bits} {result}, {e.fetch(i.operands[3], 'i1', vector)}") if combine else result
 
 
 def _selp(e: Emitter, i: Instruction) -> None:

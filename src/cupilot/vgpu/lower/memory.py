@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SPACES = ("global", "shared", "const", "local", "param")
 RAW = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
+# what the runtime moves: bytes of an element and elements of a vector, up to 16 bytes
+FORMS = frozenset((w, v) for w in RAW for v in (1, 2, 4) if w * v <= 16)
 
 
 def space_of(instruction: Instruction) -> str:
@@ -39,6 +41,13 @@ def _element(e: Emitter, i: Instruction) -> tuple[str, int]:
     return kind, TYPE_BYTES[kind]
 
 
+def _check_form(e: Emitter, space: str, width: int, count: int, spaces: tuple[str, ...]) -> None:
+    if space not in spaces:
+        raise e.unsupported(f"this access to .{space} memory")
+    if (width, count) not in FORMS:
+        raise e.unsupported(f"an access of {count} elements of {width} bytes")
+
+
 def _load(e: Emitter, i: Instruction) -> None:
     kind, width = _element(e, i)
     space = space_of(i)
@@ -46,6 +55,7 @@ def _load(e: Emitter, i: Instruction) -> None:
     if space == "param":
         _load_param(e, i, items, kind, width)
         return
+    _check_form(e, space, width, len(items), ("global", "shared", "generic", "const"))
     _stage_addresses(e, i.operands[1], space)
     site = e.site(space, width * len(items), store=False)
     raw = RAW[width]
@@ -93,9 +103,8 @@ def _stage_addresses(e: Emitter, operand: Operand, space: str) -> None:
 def _store(e: Emitter, i: Instruction) -> None:
     _, width = _element(e, i)
     space = space_of(i)
-    if space == "param":
-        raise e.unsupported("a store to a parameter")
     items = _items(i.operands[1])
+    _check_form(e, space, width, len(items), ("global", "shared", "generic"))
     raw = RAW[width]
     _stage_addresses(e, i.operands[0], space)
     for number, item in enumerate(items):

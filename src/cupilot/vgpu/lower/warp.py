@@ -58,18 +58,24 @@ def _dynamic(e: Emitter, mode: str, value: str, b: Operand, c: Operand) -> tuple
 
 
 def _vote(e: Emitter, i: Instruction) -> None:
+    """Lanes that execute it with different member masks vote in groups of their own."""
     mode = next((m for m in i.mods if m in ("all", "any", "uni", "ballot")), "")
-    votes = e.lane_bits(e.fetch(i.operands[1], "i1", True))
-    asked = e.op(f"and i32 {votes}, {e.lane_mask()}")
+    full, bits = e.shaped("i32", True), e.shaped("i1", True)
+    here = e.splat(e.lane_mask(), "i32")
+    if len(i.operands) > 2:
+        here = e.op(f"and {full} {here}, {e.fetch(i.operands[2], 'i32', True)}")
+    votes = e.splat(e.lane_bits(e.fetch(i.operands[1], "i1", True)), "i32")
+    asked = e.op(f"and {full} {votes}, {here}")
     if mode == "ballot":
-        e.put(i.operands[0], e.splat(asked, "i32"), "i32", True)
+        e.put(i.operands[0], asked, "i32", True)
         return
-    everyone = e.op(f"icmp eq i32 {asked}, {e.lane_mask()}")
-    someone = e.op(f"icmp ne i32 {asked}, 0")
-    if mode == "uni":
-        none = e.op(f"xor i1 {someone}, true")
-        everyone = e.op(f"or i1 {everyone}, {none}")
-    e.put(i.operands[0], e.splat(someone if mode == "any" else everyone, "i1"), "i1", True)
+    everyone = e.op(f"icmp eq {full} {asked}, {here}")
+    if mode == "any":
+        everyone = e.op(f"icmp ne {full} {asked}, {e.constant(0, 'i32', True)}")
+    elif mode == "uni":
+        nobody = e.op(f"icmp eq {full} {asked}, {e.constant(0, 'i32', True)}")
+        everyone = e.op(f"or {bits} {everyone}, {nobody}")
+    e.put(i.operands[0], everyone, "i1", True)
 
 
 def _activemask(e: Emitter, i: Instruction) -> None:

@@ -33,11 +33,9 @@ class PtxError(CupilotError):
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
-_STATEMENT = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^;{}"])*[;{}]?')
 _LABEL = re.compile(r"\s*([$%\w]+)\s*:(?!:)")
 _LOC = re.compile(r"^[ \t]*\.loc[ \t]+(\d+)[ \t]+(\d+)[ \t]+\d+([^\n]*)$", re.M)
 _FILE = re.compile(r'^[ \t]*\.file[ \t]+(\d+)[ \t]+"([^"]*)"[^\n]*$', re.M)
-_SECTION = re.compile(r"^[ \t]*\.section[^{]*\{.*?^[ \t]*\}", re.S | re.M)
 _INLINED = re.compile(r"inlined_at[ \t]+(\d+)[ \t]+(\d+)")
 _HEADER = re.compile(r"\.(entry|func)\b\s*(\([^)]*\))?\s*([$\w.]+)\s*(\((.*?)\))?", re.S)
 _DECLARATION = re.compile(
@@ -45,7 +43,6 @@ _DECLARATION = re.compile(
     re.S,
 )
 _DIRECTIVES = (".version", ".target", ".address_size", ".pragma", ".maxntid", ".minnctapersm", ".reqntid", ".maxnreg")
-_OPEN_VECTOR = re.compile(r"[,\s(=]\s*$")
 
 
 def parse_module(text: str) -> Module:
@@ -66,6 +63,7 @@ class _Parser:
         text = re.sub(r"^[ \t]*(\.(?:version|target|address_size)[^\n;]*)$", r"\1;", text, flags=re.M)
         self.text = text
         self.scopes: list[dict[str, str]] = []
+        self.scope_numbers: list[int] = []
         self.scope_count = 0
         self.line = 0
 
@@ -86,7 +84,7 @@ class _Parser:
                     if end == ";":
                         continue  # a declaration only
                     function = self._function(statement, header)
-                    depth, self.scopes, self.scope_count = 1, [{}], 0
+                    depth, self.scopes, self.scope_numbers, self.scope_count = 1, [{}], [0], 0
                 elif statement:
                     self._module_statement(statement)
                 continue
@@ -96,9 +94,11 @@ class _Parser:
                 depth += 1
                 self.scopes.append({})
                 self.scope_count += 1
+                self.scope_numbers.append(self.scope_count)
             elif end == "}":
                 depth -= 1
                 self.scopes.pop()
+                self.scope_numbers.pop()
                 if depth == 0:
                     self.result.functions[function.name] = function
                     function = None
@@ -130,9 +130,7 @@ class _Parser:
     @staticmethod
     def _opens_vector(before: str) -> bool:
         stripped = before.strip()
-        if not stripped or stripped.startswith((".visible", ".entry", ".func", ".weak", ".extern .func")):
-            return False
-        if _HEADER.search(stripped) or stripped.endswith(":"):
+        if not stripped or _HEADER.search(stripped) or stripped.endswith(":"):
             return False
         return not stripped.startswith(".loc")
 
@@ -229,7 +227,7 @@ class _Parser:
             plain = [f"{family[1]}{i}" for i in range(int(family[2]))] if family else [name]
             for register in plain:
                 # registers of an inner scope may hide outer ones, so they get a name of their own
-                unique = register if len(self.scopes) == 1 else f"{register}@{self.scope_count}"
+                unique = register if len(self.scopes) == 1 else f"{register}@{self.scope_numbers[-1]}"
                 self.scopes[-1][register] = unique
                 function.registers[unique] = kind
 

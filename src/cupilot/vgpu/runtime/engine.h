@@ -23,7 +23,7 @@ constexpr u32 FULL = 0xffffffffu;
 struct Allocation {
     u64 base = 0, bytes = 0;
     bool freed = false;
-    bool stored = false;       // by a kernel
+    bool stored = false;       // by a kernel, a fill or a copy
     bool all_written = false;  // spares the per-byte look-up for inputs
     u8* written = nullptr;     // one bit per byte
     u32 index = 0;

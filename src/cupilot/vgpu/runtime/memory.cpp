@@ -95,6 +95,7 @@ static inline bool test_bits(const u8* bits, u64 from, u64 count) {
 void mark_written(u64 address, u64 bytes) {
     Allocation* a = find_allocation(address);
     if (!a) return;
+    a->stored = true;
     if (address == a->base && bytes >= a->bytes)
         a->all_written = true;
     else

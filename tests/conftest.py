@@ -1,0 +1,22 @@
+"""What several test folders share: one virtual GPU, with the user's own content-addressed cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cupilot.cli.environment import cache_folder
+from cupilot.contracts import Device
+from cupilot.devices import open_device
+
+
+@pytest.fixture(scope="session")
+def cache() -> Path:
+    """The runtime takes seconds to compile, so all test processes and runs share it."""
+    return cache_folder()
+
+
+@pytest.fixture(scope="session")
+def device(cache: Path) -> Device:
+    return open_device("virtual:a100-80gb", cache)

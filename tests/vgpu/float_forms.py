@@ -1,0 +1,164 @@
+"""Floating-point forms, with references over fractions, and the documented errors of the approximate ones."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator
+
+import exact
+from exact import flushed, saturated
+from forms import Form
+
+F32, F64 = "f32", "f64"
+
+
+def _adjusted(function: Callable[..., float], mods: str, kind: str) -> Callable[..., float]:
+    """A reference with subnormals flushed before and after, and the result clamped, as the modifiers say."""
+
+    def reference(*values: float) -> float:
+        if ".ftz" in mods:
+            values = tuple(flushed(v, kind) for v in values)
+        result = function(*values)
+        if ".sat" in mods:
+            result = saturated(result)
+        return flushed(result, kind) if ".ftz" in mods else result
+
+    return reference
+
+
+def _arithmetic() -> Iterator[Form]:
+    for mode in ("", ".rn", ".rz", ".rm", ".rp"):
+        for rest in ("", ".ftz", ".sat", ".ftz.sat"):
+            m, mods = mode[1:] or "rn", mode + rest
+            table: dict[str, tuple[int, Callable[..., float]]] = {
+                "add": (2, lambda a, b, m=m: exact.add(a, b, F32, m)),
+                "sub": (2, lambda a, b, m=m: exact.add(a, -b, F32, m)),
+                "mul": (2, lambda a, b, m=m: exact.mul(a, b, F32, m)),
+            }
+            if mode:
+                table["fma"] = (3, lambda a, b, c, m=m: exact.fma(a, b, c, F32, m))
+            for name, (count, function) in table.items():
+                if rest in ("", ".ftz") or mode in ("", ".rn", ".rm"):
+                    yield Form(f"{name}{mods}.f32", F32, (F32,) * count, _adjusted(function, mods, F32))
+    yield Form("mad.rn.f32", F32, (F32,) * 3, lambda a, b, c: exact.fma(a, b, c, F32))
+    for name, count, function in (
+        ("add", 2, exact.add), ("sub", 2, lambda a, b, k: exact.add(a, -b, k)), ("mul", 2, exact.mul), ("fma", 3, exact.fma),
+        ("div", 2, exact.div), ("sqrt", 1, exact.sqrt), ("rcp", 1, lambda a, k: exact.div(1.0, a, k)),
+    ):  # fmt: skip
+        yield Form(f"{name}.rn.f64", F64, (F64,) * count, lambda *v, f=function: f(*v, F64))
+        if name in ("div", "sqrt", "rcp"):
+            for ftz in ("", ".ftz"):
+                plain = lambda *v, f=function: f(*v, F32)  # noqa: E731
+                yield Form(f"{name}.rn{ftz}.f32", F32, (F32,) * count, _adjusted(plain, ftz, F32))
+    yield Form("add.f32 {d}, {a}, 0f3F800000", F32, (F32,), lambda a: exact.add(a, 1.0, F32))
+    yield Form("mul.f64 {d}, {a}, 0d4008000000000000", F64, (F64,), lambda a: exact.mul(a, 3.0, F64))
+
+
+def _selection() -> Iterator[Form]:
+    for kind in (F32, F64):
+        yield Form(f"neg.{kind}", kind, (kind,), operator.neg)
+        yield Form(f"abs.{kind}", kind, (kind,), abs)
+        yield Form(f"copysign.{kind}", kind, (kind, kind), lambda a, b: math.copysign(b, a))
+        yield Form(f"min.{kind}", kind, (kind, kind), exact.smaller)
+        yield Form(f"max.{kind}", kind, (kind, kind), exact.larger)
+    for name, function in (("min", exact.smaller), ("max", exact.larger)):
+        yield Form(f"{name}.NaN.f32", F32, (F32, F32), lambda a, b, f=function: f(a, b, nan_wins=True))
+        yield Form(f"{name}.ftz.f32", F32, (F32, F32), _adjusted(function, ".ftz", F32))
+    yield Form("neg.ftz.f32", F32, (F32,), _adjusted(operator.neg, ".ftz", F32))
+    yield Form("abs.ftz.f32", F32, (F32,), _adjusted(abs, ".ftz", F32))
+
+
+def _comparison() -> Iterator[Form]:
+    ordered = {"eq": operator.eq, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
+    table: dict[str, Callable[[float, float], bool]] = {
+        **ordered,
+        "ne": lambda a, b: not _unordered(a, b) and a != b,
+        "num": lambda a, b: not _unordered(a, b),
+        "nan": lambda a, b: _unordered(a, b),
+        "neu": lambda a, b: _unordered(a, b) or a != b,
+        **{f"{name}u": lambda a, b, f=f: _unordered(a, b) or f(a, b) for name, f in ordered.items()},
+    }
+    for name, reference in table.items():
+        yield Form(f"setp.{name}.f32", "pred", (F32, F32), reference)
+        yield Form(f"setp.{name}.f64", "pred", (F64, F64), reference)
+    yield Form("setp.gt.ftz.f32", "pred", (F32, F32), lambda a, b: flushed(a) > flushed(b))
+    yield Form("setp.neu.ftz.f32", "pred", (F32, F32), lambda a, b: _unordered(a, b) or flushed(a) != flushed(b))
+
+
+def _unordered(a: float, b: float) -> bool:
+    return math.isnan(a) or math.isnan(b)
+
+
+# --- approximate functions: within the error that the PTX ISA documents -------------------------
+
+
+def _within(relative: float = 0.0, absolute: float = 0.0, *, ftz: bool = False) -> Callable[..., bool]:
+    """Off by no more than either; a subnormal result may be off by one step or be flushed."""
+
+    def matches(got: float, wanted: float, *_: float) -> bool:
+        if math.isnan(wanted) or math.isinf(wanted) or wanted == 0:
+            return math.isnan(got) if math.isnan(wanted) else got == wanted
+        if abs(wanted) >= 3.4028235677973366e38:
+            return math.isinf(got) and (got > 0) == (wanted > 0)
+        if ftz and abs(wanted) < 2.0**-126:
+            return abs(got) <= 2.0**-126
+        return abs(got - wanted) <= max(relative * abs(wanted), absolute, 2.0**-149)
+
+    return matches
+
+
+def _power_of_two(x: float) -> float:
+    return x if math.isnan(x) else 2.0 ** max(min(x, 200.0), -200.0) if x > -200 else 0.0
+
+
+def _binary_logarithm(x: float) -> float:
+    return -math.inf if x == 0 else math.nan if x < 0 else x if not math.isfinite(x) else math.log2(x)
+
+
+def _inverse_root(x: float) -> float:
+    return math.copysign(math.inf, x) if x == 0 else math.nan if x < 0 else 1 / math.sqrt(x)
+
+
+def _circular(function: Callable[[float], float]) -> Callable[[float], float]:
+    return lambda x: function(x) if math.isfinite(x) else math.nan
+
+
+ANGLES = (0.0, -0.0, 0.1, -0.5, 1.0, -1.5, 2.0, 3.0, -3.14159, 3.14159, 2.0**-20, math.inf, -math.inf, math.nan)
+EXPONENTS = (0.0, 1.0, -1.0, 0.5, 10.3, -10.7, 126.9, 127.999, 128.0, 200.0, -125.5, -126.5, -149.0, -151.0, -300.0,
+             2.0**-30, math.inf, -math.inf, math.nan)  # fmt: skip
+
+
+def _approximate() -> Iterator[Form]:
+    # (opcode, operands, function, matches, operands to try)
+    for ftz in ("", ".ftz"):
+        f = bool(ftz)
+        rows: list[tuple[str, Callable[..., float], Callable[..., bool], tuple[float, ...]]] = [
+            ("ex2.approx", _power_of_two, _within(2.0**-22, ftz=f), EXPONENTS),
+            ("lg2.approx", _binary_logarithm, _within(2.0**-22, 2.0**-22), ()),
+            ("sin.approx", _circular(math.sin), _within(absolute=2.0**-20.5, ftz=f), ANGLES),
+            ("cos.approx", _circular(math.cos), _within(absolute=2.0**-20.5, ftz=f), ANGLES),
+            ("rsqrt.approx", _inverse_root, _within(2.0**-22.9, ftz=f), ()),
+            ("sqrt.approx", lambda a: exact.sqrt(a, F64), _within(2.0**-23, ftz=f), ()),
+            ("rcp.approx", lambda a: exact.div(1.0, a, F64), _within(2.0**-23, ftz=f), ()),
+        ]
+        for name, function, matches, edges in rows:
+            yield Form(f"{name}{ftz}.f32", F32, (F32,), _adjusted_in(function, ftz), matches, edges=edges)
+        for name in ("div.full", "div.approx"):
+            matches = _within(2.0**-22, ftz=f)
+            yield Form(f"{name}{ftz}.f32", F32, (F32, F32), _adjusted_in(lambda a, b: exact.div(a, b, F64), ftz), _usual(matches))
+    yield Form("tanh.approx.f32", F32, (F32,), math.tanh, _within(2.0**-11, ftz=True))
+    close = lambda got, wanted, a: got == wanted or abs(got / wanted - 1) < 2.0**-22 or a != a or a < 0  # noqa: E731
+    yield Form("rsqrt.approx.f64", F64, (F64,), _inverse_root, close)
+
+
+def _adjusted_in(function: Callable[..., float], mods: str) -> Callable[..., float]:
+    return lambda *values: function(*(flushed(v) for v in values)) if mods else function(*values)
+
+
+def _usual(matches: Callable[..., bool]) -> Callable[..., bool]:
+    """The bound holds for divisors from 2**-126 to 2**126; beyond, hardware may give zero."""
+    return lambda got, wanted, a, b: not 2.0**-126 <= abs(b) <= 2.0**126 or matches(got, wanted)
+
+
+FORMS = (*_arithmetic(), *_selection(), *_comparison(), *_approximate())
