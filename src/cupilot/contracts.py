@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from cupilot.gpu.spec import GpuSpec

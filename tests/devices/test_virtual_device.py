@@ -78,7 +78,11 @@ def test_the_next_candidate_is_not_affected(device: Device) -> None:
 
 @pytest.mark.parametrize(
     ("launch", "words"),
-    [("4, 2048", "invalid configuration"), ("0, 256", "invalid configuration"), ("4, 256, 1 << 20", "invalid argument")],
+    [
+        ("4, 2048", "invalid configuration"),
+        ("0, 256", "invalid configuration"),
+        ("4, 256, 1 << 20", "invalid argument"),
+    ],
 )
 def test_a_launch_that_cuda_refuses_is_a_failure_even_if_the_wrapper_does_not_look(
     device: Device, launch: str, words: str

@@ -19,7 +19,7 @@ def integer_from(x: float, to: str, source: str, mode: str) -> int:
     bits, signed = int(to[1:]), to[0] == "s"
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
     if math.isnan(x):
-        return 1 << (bits - 1) if source == "f64" or bits == 64 else 0
+        return (low if signed else 1 << (bits - 1)) if source == "f64" or bits == 64 else 0
     if math.isinf(x):
         return high if x > 0 else low
     return min(max(ROUND[mode](x), low), high)
@@ -92,7 +92,9 @@ def _moves() -> Iterator[Form]:
     yield Form("mov.b32 {{{d}, {e}}}, {a}", "b16", ("b32",), lambda a: (a & 0xFFFF, a >> 16), second_out="b16")
     yield Form("mov.b64 {{{d}, {e}}}, {a}", "b32", ("b64",), lambda a: (a & 0xFFFFFFFF, a >> 32), second_out="b32")
     yield Form("mov.b64 {{_, {d}}}, {a}", "b32", ("b64",), lambda a: a >> 32)
-    yield Form("mov.b64 {d}, {{{a}, {b}, {c}, {c}}}", "b64", ("b16",) * 3, lambda a, b, c: a | b << 16 | c << 32 | c << 48)
+    yield Form(
+        "mov.b64 {d}, {{{a}, {b}, {c}, {c}}}", "b64", ("b16",) * 3, lambda a, b, c: a | b << 16 | c << 32 | c << 48
+    )
     yield Form("mov.b32 {d}, {a}", "b32", ("f32",), _bits_of)
     yield Form("mov.f32 {d}, 0fBFC00000", "f32", (), lambda: -1.5)
     yield Form("mov.u32 {d}, WARP_SZ", "u32", (), lambda: 32)

@@ -146,7 +146,13 @@ def _approximate() -> Iterator[Form]:
             yield Form(f"{name}{ftz}.f32", F32, (F32,), _adjusted_in(function, ftz), matches, edges=edges)
         for name in ("div.full", "div.approx"):
             matches = _within(2.0**-22, ftz=f)
-            yield Form(f"{name}{ftz}.f32", F32, (F32, F32), _adjusted_in(lambda a, b: exact.div(a, b, F64), ftz), _usual(matches))
+            yield Form(
+                f"{name}{ftz}.f32",
+                F32,
+                (F32, F32),
+                _adjusted_in(lambda a, b: exact.div(a, b, F64), ftz),
+                _usual(matches),
+            )
     yield Form("tanh.approx.f32", F32, (F32,), math.tanh, _within(2.0**-11, ftz=True))
     close = lambda got, wanted, a: got == wanted or abs(got / wanted - 1) < 2.0**-22 or a != a or a < 0  # noqa: E731
     yield Form("rsqrt.approx.f64", F64, (F64,), _inverse_root, close)

@@ -182,7 +182,9 @@ def run_uniform(bench: Bench, form: Form, operands: Sequence[tuple[int, ...]]) -
     for operand in operands:
         data = [bits_array([bits], kind)[0] for bits, kind in zip(operand, form.ins, strict=True)]
         bench.clean(body, *data, *(Address(p) for p in places))
-        views = [bench.machine.view(p, (1,), np.dtype(f"u{BITS[k] // 8}")) for p, k in zip(places, form.outs, strict=True)]
+        views = [
+            bench.machine.view(p, (1,), np.dtype(f"u{BITS[k] // 8}")) for p, k in zip(places, form.outs, strict=True)
+        ]
         results.append(tuple(int(view[0]) for view in views))
     for place in places:
         bench.machine.free(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -28,33 +29,33 @@ def run_limited(command: Sequence[str], folder: Path, timeout_s: float, environm
     log = folder / "output.txt"
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            command, cwd=folder, env=dict(environment), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
-            start_new_session=True, preexec_fn=lambda: _limit(timeout_s),
-        )  # fmt: skip
+            command,
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )
         timed_out = False
         try:
             process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             timed_out = True
         finally:
-            _kill_group(process)
+            # the leader and everything it left running, also when we are interrupted ourselves
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     with log.open("rb") as source:
         output = source.read(OUTPUT_LIMIT_BYTES).decode(errors="replace")
     return Ended(process.returncode, timed_out, output)
 
 
-def _limit(timeout_s: float) -> None:
+def limit_self(timeout_s: float) -> None:
+    """Limits that a worker sets on itself before it loads a candidate; they cannot be raised again."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, FILE_LIMIT_BYTES))
     # processor time of several threads adds up, so this is only a net below the wall-clock limit
     seconds = int(timeout_s * 8) + 60
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the leader and everything it left running."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-    process.wait()

@@ -15,33 +15,33 @@ from pathlib import Path
 import numpy as np
 
 from cupilot.devices.job import NUMPY, Answer, Job, JobCall
+from cupilot.devices.process import limit_self
 from cupilot.gpu import load_spec
 from cupilot.records import ITEM_BYTES, Failure, Scalar, TensorSpec, from_plain, to_plain
 from cupilot.toolchain.abi import Library, TensorValue, WrapperError
 from cupilot.vgpu.machine import Finding, Machine
 
+
 def main(folder: Path) -> int:
     job = from_plain(Job, json.loads((folder / "job.json").read_text()))
-    deadline_s = time.monotonic() + job.timeout_s
+    limit_self(job.timeout_s)
     machine = Machine(load_spec(job.gpu), Path(job.runtime), dict(job.resources), job.device)
     try:
         library = Library(Path(job.library))
-    except OSError as error:
-        failure = Failure("load", "missing-symbol", f"the library does not load: {_load_message(error)}")
+    except WrapperError as error:
+        failure = Failure("load", error.kind, _load_message(str(error)))
         for number in range(len(job.calls)):
             _write(folder, number, Answer(failure))
         return 0
+    worker = Worker(folder, job, machine, library)
     for number, call in enumerate(job.calls):
-        _write(folder, number, _call(folder, number, job, call, machine, library, deadline_s))
+        _write(folder, number, worker.call(number, call))
     return 0
 
 
-def _load_message(error: OSError) -> str:
-    text = str(error)
+def _load_message(text: str) -> str:
     symbol = text.rpartition("undefined symbol: ")[2]
-    if symbol != text:
-        return f"unsupported on the virtual GPU: the runtime call {symbol}"
-    return text
+    return f"unsupported on the virtual GPU: the runtime call {symbol}" if symbol != text else text
 
 
 def _write(folder: Path, number: int, answer: Answer) -> None:
@@ -51,37 +51,57 @@ def _write(folder: Path, number: int, answer: Answer) -> None:
     draft.rename(folder / f"answer{number}.json")
 
 
-def _call(
-    folder: Path, number: int, job: Job, call: JobCall, machine: Machine, library: Library, deadline_s: float
-) -> Answer:
-    machine.begin(call.sample_budget, max(deadline_s - time.monotonic(), 0.001))
-    tensors: list[tuple[TensorValue, str]] = []
-    values: list[TensorValue | Scalar | None] = []
-    for argument in call.arguments:
-        if argument.tensor is not None:
-            shape, dtype = argument.tensor.shape, argument.tensor.dtype
-            address = machine.map_file(Path(argument.file), argument.tensor.bytes)
-            value = TensorValue(address, shape, _strides(shape), dtype)
-            tensors.append((value, argument.file))
-            values.append(value)
-        else:
-            values.append(argument.value)
-    try:
-        results = library.call(job.entry, values)
-    except WrapperError as error:
-        return Answer(_finding_failure(machine.findings(), job) or Failure("run", error.kind, str(error)))
-    failure = _finding_failure(machine.findings(), job) or _launch_failure(machine) or _input_failure(machine, tensors)
-    if failure is None:
-        failure = _keep_outputs(folder, number, machine, results)
-    if failure is None:
+class Worker:
+    """One candidate, loaded."""
+
+    def __init__(self, folder: Path, job: Job, machine: Machine, library: Library) -> None:
+        self._folder = folder
+        self._job = job
+        self._machine = machine
+        self._library = library
+        self._deadline_s = time.monotonic() + job.timeout_s
+
+    def call(self, number: int, call: JobCall) -> Answer:
+        """Run the wrapper once; outputs go to files beside the answer."""
+        machine = self._machine
+        machine.begin(call.sample_budget, max(self._deadline_s - time.monotonic(), 0.001))
+        tensors: list[tuple[TensorValue, str]] = []
+        values: list[TensorValue | Scalar | None] = []
+        for argument in call.arguments:
+            if argument.tensor is not None:
+                tensors.append((self._upload(argument.file, argument.tensor), argument.file))
+                values.append(tensors[-1][0])
+            else:
+                values.append(argument.value)
+        answer = self._answer(number, values, tensors)
+        self._library.release()
+        for value, _ in tensors:
+            machine.free(value.pointer)
+        return answer
+
+    def _upload(self, file: str, tensor: TensorSpec) -> TensorValue:
+        address = self._machine.map_file(Path(file), tensor.bytes)
+        return TensorValue(address, tensor.shape, _strides(tensor.shape), tensor.dtype)
+
+    def _answer(
+        self, number: int, values: list[TensorValue | Scalar | None], tensors: list[tuple[TensorValue, str]]
+    ) -> Answer:
+        machine = self._machine
+        try:
+            results = self._library.call(self._job.entry, values)
+        except WrapperError as error:
+            found = _finding_failure(machine.findings(), self._job)
+            return Answer(found or Failure("run", error.kind, str(error)))
+        failure = (
+            _finding_failure(machine.findings(), self._job)
+            or _launch_failure(machine)
+            or _input_failure(machine, tensors)
+            or _keep_outputs(self._folder, number, machine, results)
+        )
+        if failure is not None:
+            return Answer(failure)
         outputs = tuple(TensorSpec(tuple(result.shape), result.dtype) for result in results)
-        answer = Answer(None, machine.profile(), outputs)
-    else:
-        answer = Answer(failure)
-    library.release()
-    for value, _ in tensors:
-        machine.free(value.pointer)
-    return answer
+        return Answer(None, machine.profile(), outputs)
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -129,4 +129,3 @@ def beyond_light(task: Task, timing: Timing, device: Device) -> Failure | None:
         f"{timing.time_s * 1e3:.4g} ms is impossible: moving {task.minimal_bytes} bytes at "
         f"{device.spec.dram_bytes_per_s / 1e9:.0f} GB/s takes {least_s * 1e3:.4g} ms",
     )  # fmt: skip
-

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from random import Random
 
-from cupilot.expert import manager
+from cupilot.expert import breeding
 from cupilot.expert.matching import match
 from cupilot.expert.prophet import foresee
 from cupilot.expert.recipe import Recipe, load_recipes
@@ -50,12 +50,12 @@ class Expert:
 
     def initialize(self, task: Task, guidance: Guidance, count: int, rng: Random) -> tuple[Strategy, ...]:
         """SCE Manager: known starting points, then coverage of the space."""
-        return manager.initialize(self.space(task), guidance, count, rng)
+        return breeding.initialize(self.space(task), guidance, count, rng)
 
     def cross(self, task: Task, parents: Sequence[Individual], guidance: Guidance, rng: Random) -> Strategy:
         """SCE Manager: a legal strategy out of the parents', the fastest parent counting most."""
         ranked = sorted(parents, key=lambda parent: (parent.time_s is None, parent.time_s or 0.0))
-        return manager.cross(self.space(task), [parent.strategy for parent in ranked], guidance, rng)
+        return breeding.cross(self.space(task), [parent.strategy for parent in ranked], guidance, rng)
 
     def translate(self, task: Task, kernel: Kernel, strategy: Strategy) -> Kernel | Failure:
         """Strategy Translator: the recipe's template; the kernel passed in is not looked at."""

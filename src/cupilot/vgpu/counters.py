@@ -54,9 +54,9 @@ def instruction_counters(code: KernelCode, counts: Sequence[tuple[int, int]], wa
             # floating-point operations are those of active lanes, the rest is per warp
             times = lanes if name.startswith("flop_") else executions
             totals[name] = totals.get(name, 0.0) + amount * times
-        totals["lane_instructions"] = totals.get("lane_instructions", 0.0) + block.counters.get(
-            "warp_instructions", 0.0
-        ) * lanes
+        totals["lane_instructions"] = (
+            totals.get("lane_instructions", 0.0) + block.counters.get("warp_instructions", 0.0) * lanes
+        )
     groups = totals.pop("load_groups", 0.0)
     totals["critical_loads"] = groups / max(warps, 1)
     totals["load_groups"] = groups

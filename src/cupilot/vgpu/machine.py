@@ -247,7 +247,8 @@ class Machine:
         if count == 0:
             return np.empty(shape, dtype)
         raw = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
-        return np.frombuffer(raw, dtype, count).reshape(shape)
+        array: Array = np.ctypeslib.as_array(raw).view(dtype).reshape(shape)
+        return array
 
     def stored_elements(self, address: int, count: int, item: int) -> Array | None:
         """Flat positions of the elements that were stored to; None when that is all of them."""
@@ -302,7 +303,7 @@ class Machine:
         for number in range(view.allocations):
             moved = _Traffic()
             size = self._library.vgc_launch_traffic(index, number, ctypes.byref(moved))
-            traffic.append(BufferTraffic(size, *(int(getattr(moved, field)) for field, _ in _Traffic._fields_)))
+            traffic.append(BufferTraffic(size, *(int(getattr(moved, field[0])) for field in _Traffic._fields_)))
         grid, block = tuple(view.grid), tuple(view.block)
         blocks = grid[0] * grid[1] * grid[2]
         threads = block[0] * block[1] * block[2]

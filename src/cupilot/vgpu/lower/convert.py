@@ -125,9 +125,7 @@ def _float_to_integer(e: Emitter, i: Instruction, value: str, have: str, to: str
     return e.op(f"select {e.shaped('i1', vector)} {nan}, {out} {top}, {out} {result}")
 
 
-def _integer_to_float(
-    e: Emitter, i: Instruction, value: str, have: str, want: str, signed: bool, vector: bool
-) -> str:
+def _integer_to_float(e: Emitter, i: Instruction, value: str, have: str, want: str, signed: bool, vector: bool) -> str:
     mode = next((m for m in i.mods if m in ("rz", "rm", "rp")), "")
     exact = int(have[1:]) < (32 if want == "float" else 64)
     if mode and not exact:

@@ -55,7 +55,9 @@ def load_groups(code: Sequence[Instruction]) -> int:
 
 
 def is_global(instruction: Instruction) -> bool:
-    return instruction.has("global") or not any(space in instruction.text for space in (".shared", ".param", ".const", ".local"))
+    return instruction.has("global") or not any(
+        space in instruction.text for space in (".shared", ".param", ".const", ".local")
+    )
 
 
 def cost_of(code: Sequence[Instruction]) -> tuple[dict[str, float], dict[int, int]]:

@@ -146,4 +146,3 @@ OPCODES = {
     "neg": Opcode(_by_type(neg_abs_float, _negate), "neg"),
     "abs": Opcode(_by_type(neg_abs_float, _negate), "abs"),
 }
-

@@ -3,7 +3,7 @@
 The analyses answer three questions of the code generator:
 
 * which registers hold one value for the whole warp (*uniform*: kept as scalars),
-* where lanes that took different ways meet again (immediate post-dominators),
+* where lanes that took different ways meet again (immediate post-dominators; see `Flow.onward` for exits),
 * which registers need storage between blocks, and which of them must be written under the mask.
 
 A branch that may split a warp *protects* the registers that the waiting lanes will still read:
@@ -16,7 +16,7 @@ with no protected one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Address, Function, Instruction, Operand, Pair, Reg, Vector
@@ -63,18 +63,18 @@ def registers(operand: Operand) -> Iterable[str]:
 
 
 def split_blocks(function: Function) -> list[Block]:
-    """Cut the body at labels, after branches and after barriers."""
+    """Cut the body at labels, after branches, and around barriers (whose block then names their line)."""
     blocks = [Block(0)]
     labels: dict[str, int] = {}
     closed = False
-    for item in function.body:
+    for item in _without_guarded_traps(function.body):
         if isinstance(item, str):
             if blocks[-1].code or closed:
                 blocks.append(Block(len(blocks)))
             labels[item] = blocks[-1].index
             closed = False
             continue
-        if closed:
+        if closed or (is_barrier(item) and blocks[-1].code):
             blocks.append(Block(len(blocks)))
         blocks[-1].code.append(item)
         closed = item.opcode in TERMINATORS or is_barrier(item)
@@ -82,6 +82,18 @@ def split_blocks(function: Function) -> list[Block]:
         blocks.append(Block(len(blocks)))
     _connect(function, blocks, labels)
     return blocks
+
+
+def _without_guarded_traps(body: Iterable[Instruction | str]) -> Iterable[Instruction | str]:
+    """``@p trap`` as a branch around a trap."""
+    for number, item in enumerate(body):
+        if isinstance(item, str) or item.opcode != "trap" or not item.guard:
+            yield item
+            continue
+        label = f"after trap {number}"
+        yield replace(item, opcode="bra", mods=(), guard_negated=not item.guard_negated, target=label)
+        yield replace(item, guard="", guard_negated=False)
+        yield label
 
 
 def _connect(function: Function, blocks: list[Block], labels: dict[str, int]) -> None:
@@ -98,6 +110,14 @@ def _connect(function: Function, blocks: list[Block], labels: dict[str, int]) ->
             block.successors = [target, following] if last.guard and target != following else [target]
         else:
             block.successors = [EXIT, following] if last.guard else [EXIT]
+    # nvcc writes "return" as a branch to one last "ret": lanes that go there are done, and nobody waits for them
+    for block in blocks:
+        if not block.ends_in_barrier:
+            block.successors = [EXIT if s != EXIT and _only_returns(blocks[s]) else s for s in block.successors]
+
+
+def _only_returns(block: Block) -> bool:
+    return len(block.code) == 1 and block.code[0].opcode in ("ret", "exit") and not block.code[0].guard
 
 
 class Flow:
@@ -121,6 +141,7 @@ class Flow:
         self.names = sorted(name for name in names if name in function.registers)
         self.bit = {name: 1 << i for i, name in enumerate(self.names)}
         self.live_in, self.live_out = self._liveness()
+        self.onward = self._onward()
         self.post_dominator = self._post_dominators()
         self.defined = [self._union(a for i in b.code for a in self.access(i).writes) for b in self.blocks]
         self._regions: dict[int, int] = {}
@@ -180,6 +201,50 @@ class Flow:
 
     # --- post-dominators -------------------------------------------------------------------
 
+    def _onward(self) -> list[list[int]]:
+        """Successors without early ends: ways that only lead out of the kernel while others go on.
+
+        Lanes that leave early are not waited for, so these ways do not count for where the others
+        meet; they run first, and a barrier behind the branch is reached by all that are left.
+        """
+        onward = [list(dict.fromkeys(block.successors)) for block in self.blocks]
+        sources: list[set[int]] = [set() for _ in self.blocks]
+        for block in self.blocks:
+            for successor in block.successors:
+                if successor != EXIT:
+                    sources[successor].add(block.index)
+        candidates = []
+        for block in self.blocks:
+            for way in onward[block.index] if len(onward[block.index]) == 2 else ():
+                inside = self._reach(way, self._successors, set())
+                closed = all(sources[i] <= inside | {block.index} for i in inside)
+                if closed and block.index not in inside:
+                    waits = any(self.blocks[i].ends_in_barrier for i in inside)
+                    candidates.append((waits, len(inside), block.index, way, inside))
+        for _, _, index, way, inside in sorted(candidates, key=lambda c: c[:4]):
+            others = [s for s in onward[index] if s != way]
+            # what is left must still end, or the way is not early: it is how a loop ends
+            if others and EXIT in self._reach(others[0], onward.__getitem__, inside | {index}, ends=True):
+                onward[index] = others
+        return onward
+
+    def _successors(self, index: int) -> list[int]:
+        return self.blocks[index].successors
+
+    @staticmethod
+    def _reach(start: int, onward: Callable[[int], list[int]], without: set[int], *, ends: bool = False) -> set[int]:
+        """Blocks that can be reached; with ``ends``, EXIT is among them."""
+        seen: set[int] = set()
+        work = [start]
+        while work:
+            block = work.pop()
+            if block in seen or block in without or (block == EXIT and not ends):
+                continue
+            seen.add(block)
+            if block != EXIT:
+                work.extend(onward(block))
+        return seen
+
     def _post_dominators(self) -> list[int]:
         """Immediate post-dominator of each block; EXIT where only the end of the thread is common."""
         count = len(self.blocks)
@@ -191,7 +256,7 @@ class Flow:
             changed = False
             for block in reversed(self.blocks):
                 meet = everything
-                for successor in block.successors:
+                for successor in self.onward[block.index]:
                     meet &= end if successor == EXIT else sets[successor]
                 new = meet | (1 << block.index)
                 if new != sets[block.index]:

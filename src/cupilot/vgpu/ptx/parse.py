@@ -217,7 +217,7 @@ class _Parser:
         elif (variable := self._variable(statement)) is not None:
             function.variables.append(variable)
         elif not statement.startswith(_DIRECTIVES):
-            raise PtxError(f"the directive {statement.split()[0]} in {function.name} is not supported")
+            raise PtxError(f"the directive {statement.split(maxsplit=1)[0]} in {function.name} is not supported")
 
     def _registers(self, function: Function, statement: str) -> None:
         words = statement.replace(",", " ").split()

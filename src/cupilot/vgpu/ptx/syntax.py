@@ -12,6 +12,9 @@ TYPE_BYTES = {
 }  # fmt: skip
 
 
+Bytes = bytes  # a field below has the name of the type
+
+
 @dataclass(frozen=True)
 class Reg:
     """A register, or a special register such as ``%tid.x``."""
@@ -90,7 +93,7 @@ class Variable:
     space: str
     align: int
     bytes: int  # 0 for an unsized extern array
-    initial: bytes = b""
+    initial: Bytes = b""
 
 
 @dataclass(frozen=True)

@@ -140,11 +140,15 @@ struct Worker {
         return true;
     }
 
+    // A barrier is a basic block of its own, and the warp goes on in the next one.
+    u32 barrier_line(Warp* w) { return context.launch->kernel->block_lines[w->pc - 1]; }
+
     void arrive(Warp* w) {
         u32 expected = w->live & ~w->exited;
         if (w->mask == expected) return;
         report(context.launch, "divergent-barrier",
-               "a barrier was reached by some threads of a warp only" + place(&context, w, 0, __builtin_ctz(w->mask)));
+               "a barrier was reached by some threads of a warp only" +
+                   place(&context, w, barrier_line(w), __builtin_ctz(w->mask)));
         context.launch->stop = true;
     }
 
@@ -154,7 +158,8 @@ struct Worker {
             if (state[i] != AT_BARRIER) continue;
             if (first == FULL) first = warp(i)->barrier;
             if (warp(i)->barrier != first) {
-                report(&l, "deadlock", "warps of a block wait at different barriers" + place(&context, warp(i), 0, 0));
+                report(&l, "deadlock", "warps of a block wait at different barriers" +
+                       place(&context, warp(i), barrier_line(warp(i)), __builtin_ctz(warp(i)->mask)));
                 l.stop = true;
                 return;
             }

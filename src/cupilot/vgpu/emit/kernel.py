@@ -1,0 +1,297 @@
+"""One PTX kernel to LLVM IR: 32 lanes in lockstep.
+
+A warp is a record in memory; the generated function advances one warp until it exits, reaches a
+barrier or yields on a back edge, and returns which.  Registers that live longer than a basic block
+have a slot in the warp's record (loaded on first use, stored at the block's end); everything else
+is an SSA value.  Values that are the same in all lanes are scalars.
+
+Lanes that part are kept on a stack of (block, mask, meeting point) entries: the ways run one after
+the other, and a block where lanes meet pops the next entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cupilot.vgpu import layout
+from cupilot.vgpu.emit.operands import Operands, Site
+from cupilot.vgpu.emit.text import LANES, WIDTH
+from cupilot.vgpu.lower.cost import cost_of
+from cupilot.vgpu.lower.table import lowering_of
+from cupilot.vgpu.ptx.flow import EXIT, TERMINATORS, Block
+from cupilot.vgpu.ptx.syntax import Function, Module, Reg
+
+
+@dataclass(frozen=True)
+class BlockCost:
+    """What one execution of a basic block by one warp costs: counters, and instructions by line."""
+
+    counters: dict[str, float]
+    lines: dict[int, int]
+
+
+@dataclass
+class KernelCode:
+    """LLVM IR of one kernel and what the runtime and the counters need beside it."""
+
+    name: str
+    ir: str
+    symbol: str
+    warp_bytes: int
+    shared_bytes: int
+    param_bytes: int
+    max_threads: int
+    variables: tuple[str, ...]
+    sites: list[Site] = field(default_factory=list)
+    blocks: list[BlockCost] = field(default_factory=list)
+    first_lines: list[int] = field(default_factory=list)
+
+
+class Emitter(Operands):
+    """Emits one kernel."""
+
+    symbol = "kernel"
+
+    def __init__(self, module: Module, function: Function) -> None:
+        super().__init__(module, function)
+        self.masked = self.flow.masked()
+        self._mask_vector = ""
+        self._pending: list[tuple[str, int]] = []
+
+    # --- blocks ----------------------------------------------------------------------------
+
+    def kernel(self) -> KernelCode:
+        """Emit the whole function."""
+        costs, first_lines = [], []
+        for block in self.flow.blocks:
+            self._block(block)
+            costs.append(cost_of(block.code))
+            first_lines.append(next((i.line for i in block.code if i.line), 0))
+        body, self.out = self.out, []
+        self._entry()
+        text = "\n".join(
+            [
+                *sorted(self.declared.values()),
+                f"define i32 @{self.symbol}(ptr noalias %w, ptr noalias %c) {{",
+                *self.out,
+                *body,
+                "}",
+            ]
+        )
+        return KernelCode(
+            self.function.name, text, self.symbol, self.storage.warp_bytes, self.storage.shared_bytes,
+            self.function.param_bytes, self.function.max_threads, tuple(self.variables), self.sites,
+            [BlockCost(*cost) for cost in costs], first_lines,
+        )  # fmt: skip
+
+    def _entry(self) -> None:
+        """Dispatch on the stored pc; pop the stack of waiting lanes."""
+        cases = " ".join(f"i32 {b.index}, label %b{b.index}" for b in self.flow.blocks)
+        w = "%w"
+        self.out.append("entry:")
+        self.line(f"%addresses = alloca [{LANES} x i64], align 64")
+        self.line(f"%data = alloca [{4 * LANES} x i64], align 64")
+        start = self.load_field(w, layout.WARP_PC, "i32")
+        self.line("br label %dispatch")
+        self.out.append("dispatch:")
+        self.line(f"%pc = phi i32 [ {start}, %entry ], [ %popped_pc, %resume ]")
+        self.line(f"switch i32 %pc, label %finished [ {cases} ]")
+        self.out.append("pop:")
+        sp = self.load_field(w, layout.WARP_SP, "i32")
+        empty = self.op(f"icmp eq i32 {sp}, 0")
+        self.line(f"br i1 {empty}, label %finished, label %take")
+        self.out.append("take:")
+        lower = self.op(f"sub i32 {sp}, 1")
+        self.store_field(w, layout.WARP_SP, "i32", lower)
+        entry = self._stack_entry(lower)
+        self.line(f"%popped_pc = load i32, ptr {entry}, align 4")
+        waiting = self.load_field(entry, 4, "i32")
+        meeting = self.load_field(entry, 8, "i32")
+        exited = self.load_field(w, layout.WARP_EXITED, "i32")
+        left = self.op(f"xor i32 {exited}, -1")
+        mask = self.op(f"and i32 {waiting}, {left}")
+        self.store_field(w, layout.WARP_MASK, "i32", mask)
+        self.store_field(w, layout.WARP_RPC, "i32", meeting)
+        nobody = self.op(f"icmp eq i32 {mask}, 0")
+        self.line(f"br i1 {nobody}, label %pop, label %resume")
+        self.out.append("resume:")
+        self.line("br label %dispatch")
+        self.out.append("leave:")
+        now = self.load_field(w, layout.WARP_MASK, "i32")
+        gone = self.load_field(w, layout.WARP_EXITED, "i32")
+        self.store_field(w, layout.WARP_EXITED, "i32", self.op(f"or i32 {gone}, {now}"))
+        self.line("br label %pop")
+        self.out.append("finished:")
+        self.line(f"ret i32 {layout.RETURN_EXIT}")
+
+    def _stack_entry(self, index: str) -> str:
+        wide = self.op(f"zext i32 {index} to i64")
+        offset = self.op(f"mul i64 {wide}, {layout.STACK_ENTRY}")
+        stack = self.field_at("%w", layout.WARP_STACK)
+        return self.op(f"getelementptr i8, ptr {stack}, i64 {offset}")
+
+    def _block(self, block: Block) -> None:
+        self.held = {}
+        self._mask_vector = ""
+        meets = {self.flow.post_dominator[i] for i in self.flow.splitting}
+        self.out.append(f"b{block.index}:")
+        if block.index in meets:
+            waiting = self.load_field("%w", layout.WARP_RPC, "i32")
+            here = self.op(f"icmp eq i32 {waiting}, {block.index}")
+            self.line(f"br i1 {here}, label %pop, label %b{block.index}_run")
+            self.out.append(f"b{block.index}_run:")
+        self.mask = self.load_field("%w", layout.WARP_MASK, "i32")
+        self._count(block.index)
+        for instruction in block.code:
+            self.instruction = instruction
+            if instruction.opcode in TERMINATORS or (block.ends_in_barrier and instruction is block.code[-1]):
+                break
+            lowering_of(instruction, self.function.name)(self, instruction)
+        else:
+            self.instruction = None
+        self._terminate(block)
+
+    def _count(self, index: int) -> None:
+        counts = self.load_field("%c", layout.CTX_COUNTS, "ptr")
+        for offset, amount in ((16 * index, "1"), (16 * index + 8, self._population())):
+            place = self.field_at(counts, offset)
+            old = self.op(f"load i64, ptr {place}, align 8")
+            self.line(f"store i64 {self.op(f'add i64 {old}, {amount}')}, ptr {place}, align 8")
+
+    def _population(self) -> str:
+        lanes = self.intrinsic("ctpop", "i32", False, self.mask)
+        return self.op(f"zext i32 {lanes} to i64")
+
+    def _store_live(self, block: Block) -> None:
+        masked = self.masked[block.index]
+        live = self.flow.live_out[block.index] & self.flow.defined[block.index]
+        for name in self.flow.members(live):
+            held = self.held[name]
+            place = self.field_at("%w", self.storage.slot(name))
+            value, full = held.value, self.shaped(held.type, held.vector)
+            if masked & self.flow.bit[name] and held.vector:
+                old = self.load_slot(place, held.type, True)
+                bits = self._active()
+                value = self.op(f"select <{LANES} x i1> {bits}, {full} {value}, {full} {old.value}")
+            if held.type == "i1":
+                word = self.lane_bits(value) if held.vector else self.op(f"zext i1 {value} to i32")
+                self.line(f"store i32 {word}, ptr {place}, align 4")
+            else:
+                align = min(LANES * WIDTH[held.type] // 8, 64) if held.vector else 8
+                self.line(f"store {full} {value}, ptr {place}, align {align}")
+
+    def _active(self) -> str:
+        if not self._mask_vector:
+            self._mask_vector = self.op(f"bitcast i32 {self.mask} to <{LANES} x i1>")
+        return self._mask_vector
+
+    # --- leaving a block -------------------------------------------------------------------
+
+    def _terminate(self, block: Block) -> None:
+        last = self.instruction
+        condition = ""
+        if last is not None and len(block.successors) > 1:
+            vector = block.index in self.flow.splitting
+            condition = self.fetch(Reg(last.guard), "i1", vector)
+            if last.guard_negated:
+                condition = self.op(f"xor {self.shaped('i1', vector)} {condition}, {self.constant(1, 'i1', vector)}")
+        identifier = None
+        if last is not None and block.ends_in_barrier:
+            identifier = lowering_of(last, self.function.name)(self, last)
+        self._store_live(block)
+        if last is not None and last.opcode == "trap":
+            self.line(f"ret i32 {layout.RETURN_TRAP}")
+        elif identifier is not None:
+            self._barrier(block, identifier)
+        elif len(block.successors) == 1:
+            self.line(f"br label %{self._edge(block, block.successors[0])}")
+        elif block.index in self.flow.splitting:
+            self._split(block, condition)
+        else:
+            taken, other = (self._edge(block, s) for s in block.successors)
+            self.line(f"br i1 {condition}, label %{taken}, label %{other}")
+        self._flush_edges()
+
+    def _barrier(self, block: Block, identifier: str) -> None:
+        self.store_field("%w", layout.WARP_BARRIER, "i32", identifier)
+        successor = block.successors[0]
+        if successor == EXIT:
+            raise self.unsupported("a barrier that nothing follows")
+        self.store_field("%w", layout.WARP_PC, "i32", str(successor))
+        self.line(f"ret i32 {layout.RETURN_BARRIER}")
+
+    def _edge(self, block: Block, successor: int) -> str:
+        """Label to go to; a back edge passes through code that lets other warps run."""
+        if successor == EXIT:
+            return "leave"
+        if successor > block.index:
+            return f"b{successor}"
+        label = f"back{block.index}_{successor}"
+        self._pending.append((label, successor))
+        return label
+
+    def _flush_edges(self) -> None:
+        for label, successor in dict.fromkeys(self._pending):
+            self.out.append(f"{label}:")
+            fuel = self.load_field("%w", layout.WARP_FUEL, "i32")
+            left = self.op(f"sub i32 {fuel}, 1")
+            self.store_field("%w", layout.WARP_FUEL, "i32", left)
+            spent = self.op(f"icmp sle i32 {left}, 0")
+            self.line(f"br i1 {spent}, label %{label}_yield, label %b{successor}")
+            self.out.append(f"{label}_yield:")
+            self.store_field("%w", layout.WARP_PC, "i32", str(successor))
+            self.line(f"ret i32 {layout.RETURN_YIELD}")
+        self._pending.clear()
+
+    def _split(self, block: Block, condition: str) -> None:
+        """A branch that lanes may take differently."""
+        index, (taken, other) = block.index, block.successors
+        meet = self.flow.post_dominator[index]
+        bits = self.lane_bits(condition)
+        yes = self.op(f"and i32 {bits}, {self.mask}")
+        no = self.op(f"xor i32 {yes}, {self.mask}")
+        all_yes, all_no = self.op(f"icmp eq i32 {no}, 0"), self.op(f"icmp eq i32 {yes}, 0")
+        taken_label, other_label = self._edge(block, taken), self._edge(block, other)
+        self.line(f"br i1 {all_yes}, label %{taken_label}, label %split{index}_a")
+        self.out.append(f"split{index}_a:")
+        self.line(f"br i1 {all_no}, label %{other_label}, label %split{index}_b")
+        self.out.append(f"split{index}_b:")
+        if meet != EXIT:
+            self._push_meeting(index, meet)
+        if other == meet and other != EXIT:
+            self.store_field("%w", layout.WARP_MASK, "i32", yes)
+            self.line(f"br label %{taken_label}")
+        elif taken == meet and taken != EXIT:
+            self.store_field("%w", layout.WARP_MASK, "i32", no)
+            self.line(f"br label %{other_label}")
+        elif EXIT in (taken, other):
+            self._leave_some(yes if taken == EXIT else no, no if taken == EXIT else yes)
+            self.line(f"br label %{other_label if taken == EXIT else taken_label}")
+        else:
+            self._push(str(other), no, self.load_field("%w", layout.WARP_RPC, "i32"))
+            self.store_field("%w", layout.WARP_MASK, "i32", yes)
+            self.line(f"br label %{taken_label}")
+
+    def _leave_some(self, leaving: str, staying: str) -> None:
+        gone = self.load_field("%w", layout.WARP_EXITED, "i32")
+        self.store_field("%w", layout.WARP_EXITED, "i32", self.op(f"or i32 {gone}, {leaving}"))
+        self.store_field("%w", layout.WARP_MASK, "i32", staying)
+
+    def _push_meeting(self, index: int, meet: int) -> None:
+        """Remember where all these lanes meet, unless an outer branch already waits there."""
+        current = self.load_field("%w", layout.WARP_RPC, "i32")
+        same = self.op(f"icmp eq i32 {current}, {meet}")
+        self.line(f"br i1 {same}, label %split{index}_d, label %split{index}_c")
+        self.out.append(f"split{index}_c:")
+        self._push(str(meet), self.mask, current)
+        self.store_field("%w", layout.WARP_RPC, "i32", str(meet))
+        self.line(f"br label %split{index}_d")
+        self.out.append(f"split{index}_d:")
+
+    def _push(self, pc: str, mask: str, rpc: str) -> None:
+        sp = self.load_field("%w", layout.WARP_SP, "i32")
+        entry = self._stack_entry(sp)
+        self.store_field(entry, 0, "i32", pc)
+        self.store_field(entry, 4, "i32", mask)
+        self.store_field(entry, 8, "i32", rpc)
+        self.store_field("%w", layout.WARP_SP, "i32", self.op(f"add i32 {sp}, 1"))

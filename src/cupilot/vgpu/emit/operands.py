@@ -1,0 +1,229 @@
+"""Operands and results of instructions as LLVM values."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from cupilot.vgpu import layout
+from cupilot.vgpu.emit.storage import Storage
+from cupilot.vgpu.emit.text import LANES, LLVM_TYPES, WIDTH, IrText
+from cupilot.vgpu.lower.table import access_of, varies
+from cupilot.vgpu.ptx.flow import TERMINATORS, Flow
+from cupilot.vgpu.ptx.parse import PtxError
+from cupilot.vgpu.ptx.syntax import Address, Function, Imm, Instruction, Module, Operand, Reg, Symbol
+
+
+@dataclass(frozen=True)
+class Site:
+    """One memory instruction, as the runtime needs to know it."""
+
+    text: str
+    line: int
+    space: str
+    bytes: int
+    store: bool
+
+
+@dataclass
+class Held:
+    """The current SSA value of a register inside a block."""
+
+    value: str
+    type: str
+    vector: bool
+
+
+class Operands(IrText):
+    """What lowerings use: `fetch` an operand, `put` a result, know the guard and the active lanes."""
+
+    def __init__(self, module: Module, function: Function) -> None:
+        super().__init__()
+        self.module = module
+        self.function = function
+        self.flow = Flow(function, access_of, varies)
+        self.storage = Storage(module, function, self.flow)
+        self.sites: list[Site] = []
+        self.variables: list[str] = []
+        self.held: dict[str, Held] = {}
+        self.instruction: Instruction | None = None
+        self.mask = ""
+
+    def is_vector(self, *names: str) -> bool:
+        """Whether an instruction that writes these registers works on all lanes."""
+        return any(not self.flow.uniform(name) for name in names if name in self.flow.bit)
+
+    def operand_is_uniform(self, operand: Operand) -> bool:
+        if isinstance(operand, Reg):
+            if operand.name in self.flow.bit:
+                return self.flow.uniform(operand.name)
+            return not operand.name.startswith(("%tid", "%laneid"))
+        if isinstance(operand, Address) and operand.base is not None:
+            return self.operand_is_uniform(operand.base)
+        return isinstance(operand, (Imm, Symbol, Address))
+
+    def fetch(self, operand: Operand, kind: str, vector: bool) -> str:
+        """The value of an operand as an LLVM value of the given element type and shape."""
+        if isinstance(operand, Imm):
+            return self.constant(self._literal(operand, kind), kind, vector)
+        if isinstance(operand, Symbol):
+            value = self.symbol_address(operand)
+            value = self.cast(value, "i64", kind, False)
+            return self.splat(value, kind) if vector else value
+        if not isinstance(operand, Reg):
+            raise self.unsupported("an operand of this form")
+        held = self.register(operand.name)
+        value = self.cast(held.value, held.type, kind, held.vector)
+        if vector and not held.vector:
+            return self.splat(value, kind)
+        if held.vector and not vector:
+            raise AssertionError(f"{operand.name} differs between lanes where one value is needed")
+        return value
+
+    @staticmethod
+    def _literal(operand: Imm, kind: str) -> int:
+        if operand.float_bits == 64 and kind in ("float", "i32"):
+            number = struct.unpack("<d", operand.value.to_bytes(8, "little"))[0]
+            return int(struct.unpack("<I", struct.pack("<f", number))[0])
+        if operand.float_bits == 0 and kind == "float":
+            return int(struct.unpack("<I", struct.pack("<f", float(operand.value)))[0])
+        if operand.float_bits == 0 and kind == "double":
+            return int(struct.unpack("<Q", struct.pack("<d", float(operand.value)))[0])
+        return operand.value
+
+    def register(self, name: str) -> Held:
+        if name in self.held:
+            return self.held[name]
+        if name not in self.function.registers:
+            return self._special(name)
+        kind = LLVM_TYPES[self.storage.declared_type(name)]
+        vector = not self.flow.uniform(name)
+        if name in self.storage.slots:
+            place = self.field_at("%w", self.storage.slot(name))
+            self.held[name] = self.load_slot(place, kind, vector)
+        else:
+            # read before any write: the value is undefined, and zero is as good as any
+            self.held[name] = Held(self.constant(0, kind, vector), kind, vector)
+        return self.held[name]
+
+    def load_slot(self, place: str, kind: str, vector: bool) -> Held:
+        if kind == "i1":
+            word = self.op(f"load i32, ptr {place}, align 4")
+            if vector:
+                return Held(self.op(f"bitcast i32 {word} to <{LANES} x i1>"), kind, True)
+            return Held(self.op(f"trunc i32 {word} to i1"), kind, False)
+        if vector:
+            align = min(LANES * WIDTH[kind] // 8, 64)
+            return Held(self.op(f"load <{LANES} x {kind}>, ptr {place}, align {align}"), kind, True)
+        return Held(self.op(f"load {kind}, ptr {place}, align 8"), kind, False)
+
+    def _special(self, name: str) -> Held:
+        axis = {"x": 0, "y": 1, "z": 2}.get(name[-1], 0)
+        base = name.rsplit(".", 1)[0]
+        if base == "%tid":
+            place = self.field_at("%w", layout.WARP_TID + 128 * axis)
+            held = Held(self.op(f"load <{LANES} x i32>, ptr {place}, align 64"), "i32", True)
+        elif name == "%laneid":
+            lanes = ", ".join(f"i32 {i}" for i in range(LANES))
+            held = Held(f"<{lanes}>", "i32", True)
+        elif base in ("%ctaid", "%nctaid", "%ntid"):
+            offset = {"%ctaid": layout.CTX_CTAID, "%nctaid": layout.CTX_NCTAID, "%ntid": layout.CTX_NTID}[base]
+            held = Held(self.load_field("%c", offset + 4 * axis, "i32"), "i32", False)
+        elif name == "%warpid":
+            held = Held(self.load_field("%w", layout.WARP_INDEX, "i32"), "i32", False)
+        elif name == "WARP_SZ":
+            held = Held("32", "i32", False)
+        elif name == "%dynamic_smem_size":
+            held = Held(self.load_field("%c", layout.CTX_DYNAMIC_SHARED_BYTES, "i32"), "i32", False)
+        else:
+            raise self.unsupported(f"the special register {name}")
+        self.held[name] = held
+        return held
+
+    def symbol_address(self, symbol: Symbol) -> str:
+        """Address of a variable in its own space, as an i64."""
+        if symbol.name in self.storage.shared_offsets:
+            return str(self.storage.shared_offsets[symbol.name] + symbol.offset)
+        for param in self.function.params:
+            if param.name == symbol.name:
+                base = self.load_field("%c", layout.CTX_PARAMS, "i64")
+                return self.op(f"add i64 {base}, {param.offset + symbol.offset}")
+        variable = self.module.variables.get(symbol.name)
+        if variable is None or variable.space not in ("global", "const"):
+            raise self.unsupported(f"the address of {symbol.name}")
+        if symbol.name not in self.variables:
+            self.variables.append(symbol.name)
+        table = self.load_field("%c", layout.CTX_VARIABLES, "ptr")
+        base = self.load_field(table, 8 * self.variables.index(symbol.name), "i64")
+        return self.op(f"add i64 {base}, {symbol.offset}") if symbol.offset else base
+
+    def address(self, operand: Operand, kind: str, vector: bool) -> str:
+        """The address ``[base+offset]`` as i64 (global, generic) or i32 (shared)."""
+        if not isinstance(operand, Address):
+            raise self.unsupported("this address form")
+        if operand.base is None:
+            return self.constant(operand.offset, kind, vector)
+        if isinstance(operand.base, Symbol):
+            return self.fetch(Symbol(operand.base.name, operand.base.offset + operand.offset), kind, vector)
+        base = self.fetch(operand.base, kind, vector)
+        if not operand.offset:
+            return base
+        return self.op(f"add {self.shaped(kind, vector)} {base}, {self.constant(operand.offset, kind, vector)}")
+
+    # --- results ---------------------------------------------------------------------------
+
+    def put(self, destination: Operand, value: str, kind: str, vector: bool) -> None:
+        """Set a register; under the instruction's guard the old value stays in the other lanes."""
+        if not isinstance(destination, Reg):
+            raise self.unsupported("a destination of this form")
+        name = destination.name
+        if name == "_":
+            return
+        declared = LLVM_TYPES[self.storage.declared_type(name)]
+        value = self.cast(value, kind, declared, vector)
+        wants_vector = not self.flow.uniform(name)
+        if wants_vector and not vector:
+            value = self.splat(value, declared)
+        guard = self.guard(wants_vector)
+        if guard:
+            old = self.register(name)
+            full, bits = self.shaped(declared, wants_vector), self.shaped("i1", wants_vector)
+            value = self.op(f"select {bits} {guard}, {full} {value}, {full} {old.value}")
+        self.held[name] = Held(value, declared, wants_vector)
+
+    def guard(self, vector: bool) -> str:
+        """The current instruction's guard as i1 values, or nothing."""
+        instruction = self.instruction
+        if instruction is None or not instruction.guard or instruction.opcode in TERMINATORS:
+            return ""
+        value = self.fetch(Reg(instruction.guard), "i1", vector)
+        if instruction.guard_negated:
+            value = self.op(f"xor {self.shaped('i1', vector)} {value}, {self.constant(1, 'i1', vector)}")
+        return value
+
+    def lane_bits(self, value: str) -> str:
+        """<32 x i1> as an i32 mask."""
+        return self.op(f"bitcast <{LANES} x i1> {value} to i32")
+
+    def lane_mask(self) -> str:
+        """The lanes for which the current instruction acts, as an i32."""
+        instruction = self.instruction
+        if instruction is None or not instruction.guard:
+            return self.mask
+        if self.flow.uniform(instruction.guard):
+            return self.op(f"select i1 {self.guard(False)}, i32 {self.mask}, i32 0")
+        return self.op(f"and i32 {self.mask}, {self.lane_bits(self.guard(True))}")
+
+    def site(self, space: str, width: int, store: bool) -> int:
+        instruction = self.instruction
+        assert instruction is not None
+        self.sites.append(Site(instruction.text, instruction.line, space, width, store))
+        return len(self.sites) - 1
+
+    def unsupported(self, what: str) -> PtxError:
+        instruction = self.instruction
+        text = instruction.text if instruction else "?"
+        line = instruction.line if instruction else 0
+        return PtxError(
+            f"unsupported on the virtual GPU: {what}, opcode {text}, kernel {self.function.name}, line {line}"
+        )

@@ -1,0 +1,115 @@
+"""The program as a user runs it: real tasks, the real virtual GPU, the built-in expert."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+SCALE = """
+#include <torch/extension.h>
+__global__ void scale(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    %s
+}
+torch::Tensor forward(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    int n = (int)x.numel();
+    scale<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+    return y;
+}
+"""
+
+
+def cupilot(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cupilot", *map(str, words)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=600)
+
+
+def optimize(example: str, folder: Path, name: str) -> dict[str, Any]:
+    done = cupilot(
+        "optimize", EXAMPLES / f"{example}.py", "--seed", "1", "--population", "4", "--generations", "1",
+        "--out", folder / name, "--json", folder / f"{name}.json", cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "modelled, A100-80GB" in done.stdout
+    assert "virtual:a100-80gb: no CUDA GPU was found" in done.stdout or "driver is present" in done.stdout
+    result: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+    return result
+
+
+@pytest.mark.parametrize(("example", "gain"), [("matmul", 8.0), ("softmax", 1.5)])
+def test_optimize_finds_a_faster_kernel_and_the_same_one_again(tmp_path: Path, example: str, gain: float) -> None:
+    first = optimize(example, tmp_path, "one")
+    assert (first["task"], first["device"], first["agents"]) == (example, "virtual:a100-80gb", "expert")
+    for key in ("first", "best"):
+        assert first[key]["correct"]
+        assert first[key]["failure"] is None
+        assert first[key]["timing"]["source"] == first[key]["baseline"]["source"] == "modelled"
+        # inputs of both signs, at small, odd and true shapes
+        assert {check["inputs"] for check in first[key]["checks"]} >= {"normal", "wide"}
+    assert first["first"]["timing"]["time_s"] >= gain * first["best"]["timing"]["time_s"]
+    again = optimize(example, tmp_path, "two")
+    assert again["best"]["kernel"] == first["best"]["kernel"]
+    assert again["best"]["timing"] == first["best"]["timing"]
+    assert again["evaluations"] == first["evaluations"]
+    # what was found stands on its own
+    done = cupilot("evaluate", tmp_path / "one" / "best.cu", "--task", EXAMPLES / f"{example}.py", "--json", "-",
+                   "--seed", "7", cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    evaluation = json.loads(done.stdout)
+    assert evaluation["correct"]
+    assert evaluation["timing"]["time_s"] == first["best"]["timing"]["time_s"]
+    assert set(evaluation) >= {"correct", "failure", "timing", "baseline", "speedup", "profile"}
+
+
+@pytest.mark.parametrize(
+    ("body", "stage", "kind"),
+    [
+        ("if (i < n) y[i] = x[i];", "verify", "wrong-result"),
+        ("if (i < n) y[i] = x[i]", "build", "compile-error"),
+        ("for (;;) if (n < 0) return;", "run", "time-out"),
+    ],
+)
+def test_a_candidate_that_fails_is_one_sentence_and_status_1(tmp_path: Path, body: str, stage: str, kind: str) -> None:
+    (tmp_path / "kernel.cu").write_text(SCALE % body)
+    done = cupilot(
+        "evaluate", "kernel.cu", "--task", EXAMPLES / "relu.py", "--timeout", "6", "--json", "-", cwd=tmp_path
+    )
+    assert done.returncode == 1
+    evaluation = json.loads(done.stdout)
+    assert not evaluation["correct"]
+    assert (evaluation["failure"]["stage"], evaluation["failure"]["kind"]) == (stage, kind)
+    assert evaluation["failure"]["message"]
+    sentences = [line for line in done.stderr.splitlines() if line.startswith("cupilot: ")]
+    assert len(sentences) == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("optimize", "nothing.py"), "nothing.py"),
+        (("optimize", "broken.py"), "broken.py"),
+        (("optimize", "good.py", "--device", "virtual:b9000"), "b9000"),
+        (("optimize", "good.py", "--device", "cuda:0"), "cuda:0"),
+        (("optimize", "good.py", "--agents", "llm"), "LLM"),
+        (("evaluate", "missing.cu", "--task", "good.py"), "missing.cu"),
+    ],
+)
+def test_a_users_mistake_is_one_sentence_and_status_2(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
+    (tmp_path / "broken.py").write_text("import a_module_that_does_not_exist\n")
+    (tmp_path / "good.py").write_text((EXAMPLES / "relu.py").read_text())
+    done = cupilot(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len([line for line in done.stderr.splitlines() if line.startswith("cupilot: ")]) == 1
+    assert not (tmp_path / "runs").exists(), "nothing was begun"
