@@ -66,7 +66,8 @@ def test_optimize_finds_a_faster_kernel_and_the_same_one_again(tmp_path: Path, e
     assert done.returncode == 0, done.stderr
     evaluation = json.loads(done.stdout)
     assert evaluation["correct"]
-    assert evaluation["timing"]["time_s"] == first["best"]["timing"]["time_s"]
+    # other inputs, so branches that depend on them are taken a little differently
+    assert evaluation["timing"]["time_s"] == pytest.approx(first["best"]["timing"]["time_s"], rel=0.01)
     assert set(evaluation) >= {"correct", "failure", "timing", "baseline", "speedup", "profile"}
 
 

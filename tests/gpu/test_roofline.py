@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cupilot.gpu import ZONES, achieved_fraction, limit_s, load_spec, place, task_flop, zone_of
+from cupilot.gpu import ZONES, achieved_fraction, limit_s, load_spec, place, reachable_s, task_flop, zone_of
 from cupilot.gpu.work import base_name
 from cupilot.records import Argument, Op, Task, TensorSpec
 
@@ -90,3 +90,9 @@ def test_limit_in_half_precision_is_that_of_the_tensor_cores():
     square = (16384, 16384)
     product = make_task([square, square], ("aten.mm", ("x0", "x1"), square), precision="fp16")
     assert limit_s(A100, product, task_flop(product)) == pytest.approx(2 * 16384**3 / A100.fp16_tensor_flop_per_s)
+
+
+def test_what_can_be_reached_lies_above_the_bound_where_memory_binds() -> None:
+    copy = Task("copy", "", (Argument("x", "input", TensorSpec((1 << 26,))),), (TensorSpec((1 << 26,)),), ())
+    assert 1.05 < reachable_s(A100, copy, 0.0) / limit_s(A100, copy, 0.0) < 1.3
+    assert reachable_s(A100, copy, 1e15) == limit_s(A100, copy, 1e15)

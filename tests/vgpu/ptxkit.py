@@ -71,7 +71,8 @@ def pointer(number: int, index: str = "%r0", size: int = 4, register: str = "") 
 
 def module(body: str, name: str, params: Sequence[str], before: str = "") -> str:
     """A whole PTX file around a kernel's body."""
-    declared = ", ".join(f".param .{kind} p{i}" for i, kind in enumerate(params))
+    # the name goes before the length of an array
+    declared = ", ".join(f".param .{kind} ".replace(" [", f" p{i}[") + f"p{i}" * ("[" not in kind) for i, kind in enumerate(params))
     return f"{HEAD}{before}\n.visible .entry {name}({declared})\n{{{REGISTERS}{body}\n}}\n"
 
 
@@ -149,7 +150,7 @@ class Bench:
 def _kind(argument: Argument) -> str:
     if isinstance(argument, np.generic):
         return f"b{8 * argument.itemsize}"
-    return f"b{8 * len(argument)}" if isinstance(argument, bytes) else "u64"
+    return f"align 8 .b8 [{len(argument)}]" if isinstance(argument, bytes) else "u64"
 
 
 def finding_place(finding: Finding) -> tuple[str, int, tuple[int, ...], tuple[int, ...]]:

@@ -2,11 +2,11 @@
 
 from cupilot.gpu.catalogue import load_spec, spec_names
 from cupilot.gpu.occupancy import Occupancy, occupancy
-from cupilot.gpu.roofline import ZONES, Place, achieved_fraction, limit_s, place, zone_of
+from cupilot.gpu.roofline import ZONES, Place, achieved_fraction, limit_s, place, reachable_s, zone_of
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.work import task_flop
 
 __all__ = [
     "ZONES", "GpuSpec", "Occupancy", "Place", "achieved_fraction", "limit_s", "load_spec", "occupancy", "place",
-    "spec_names", "task_flop", "zone_of",
+    "reachable_s", "spec_names", "task_flop", "zone_of",
 ]  # fmt: skip

@@ -72,6 +72,14 @@ def limit_s(spec: GpuSpec, task: Task, flop: float) -> float:
     fp32 and fp64 count against the CUDA cores, half precisions against the tensor cores.  Data that
     is already in the L2 is not considered, nor fp32 results put together from several tf32 products.
     """
+    return max(task.minimal_bytes / spec.dram_bytes_per_s, flop / _peak(spec, task))
+
+
+def reachable_s(spec: GpuSpec, task: Task, flop: float) -> float:
+    """The same with the bandwidth that streaming kernels reach: what a search may hope for."""
+    return max(spec.dram_s(task.input_bytes, task.output_bytes), flop / _peak(spec, task))
+
+
+def _peak(spec: GpuSpec, task: Task) -> float:
     core, tensor = ceilings(spec, task.precision)
-    peak = tensor if task.precision in ("fp16", "bf16", "tf32") else core
-    return max(task.minimal_bytes / spec.dram_bytes_per_s, flop / peak)
+    return tensor if task.precision in ("fp16", "bf16", "tf32") else core

@@ -11,7 +11,7 @@ SOURCES = ("modelled", "measured", "recorded")
 class Failure:
     """Why a candidate was rejected; a value, never an exception.
 
-    ``stage`` is one of guard, build, load, run, verify, time; ``kind`` a short slug such as
+    ``stage`` is one of translate, guard, build, load, run, verify, time; ``kind`` a short slug such as
     ``compile-error``, ``wrong-result``, ``time-out``, ``finding``, ``unsupported``, ``crash``.
     """
 
@@ -157,7 +157,9 @@ class Evaluation:
 
     @property
     def speedup(self) -> float | None:
-        """Baseline over candidate; only of equal kinds of time, else the ratio means nothing."""
+        """Baseline over candidate; None between a measured and a modelled time, where a ratio means nothing."""
         if self.timing is None or self.baseline is None:
+            return None
+        if {self.timing.source, self.baseline.source} == {"measured", "modelled"}:
             return None
         return self.baseline.time_s / self.timing.time_s

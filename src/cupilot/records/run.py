@@ -13,7 +13,7 @@ from cupilot.records.strategy import Strategy
 class Individual:
     """A strategy, the kernel it became, what came of it, and where it came from.
 
-    ``origin`` is how it was made (``plain``, ``initial``, ``cross``, ``mutate``, ``elite``);
+    ``origin`` is how it was made (``plain``, ``initial``, ``cross``, ``mutate``, ``revise``);
     ``parents`` are ids; ``reason`` says why in one sentence.
     """
 

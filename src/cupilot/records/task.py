@@ -84,7 +84,14 @@ class Task:
         return tuple(op.target for op in self.graph)
 
     @property
+    def input_bytes(self) -> int:
+        return sum(a.tensor.bytes for a in self.arguments if a.tensor is not None)
+
+    @property
+    def output_bytes(self) -> int:
+        return sum(o.bytes for o in self.outputs)
+
+    @property
     def minimal_bytes(self) -> int:
         """Bytes that must cross DRAM however clever the kernel: arguments once, outputs once."""
-        read = sum(a.tensor.bytes for a in self.arguments if a.tensor is not None)
-        return read + sum(o.bytes for o in self.outputs)
+        return self.input_bytes + self.output_bytes

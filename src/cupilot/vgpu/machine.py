@@ -22,10 +22,11 @@ from cupilot.vgpu.ptx.syntax import Module
 from cupilot.vgpu.timing import model_time
 from cupilot.vgpu.translate import Translator, function_address
 
-_FORMS = [(w, v) for w, v in ((1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 4), (4, 1), (4, 2), (4, 4), (8, 1), (8, 2))]
+# functions of the runtime that translated code calls: accesses by space, element bytes and elements per lane
+_FORMS = ("1_1", "1_2", "1_4", "2_1", "2_2", "2_4", "4_1", "4_2", "4_4", "8_1", "8_2")
+_ACCESSES = (*(f"{verb}_{space}" for verb in ("ld", "st") for space in ("global", "shared", "generic")), "ld_const")
 SYMBOLS = [
-    *(f"vg_{verb}_{space}_{w}_{v}" for verb in ("ld", "st") for space in ("global", "shared", "generic") for w, v in _FORMS),
-    *(f"vg_ld_const_{w}_{v}" for w, v in _FORMS),
+    *(f"vg_{access}_{form}" for access in _ACCESSES for form in _FORMS),
     "vg_ex2", "vg_lg2", "vg_sin", "vg_cos", "vg_tanh", "vg_shfl",
 ]  # fmt: skip
 
@@ -104,8 +105,8 @@ class Machine:
 
     def _declare(self) -> None:
         lib = self._library
-        for name in ("vgc_launches", "vgc_findings", "vgc_operations", "vgc_image", "vgc_variable", "vgc_map_file", "vgc_stored_elements",
-                     "vgc_operation", "vgc_launch_traffic"):  # fmt: skip
+        for name in ("vgc_launches", "vgc_findings", "vgc_operations", "vgc_image", "vgc_variable", "vgc_map_file",
+                     "vgc_stored_elements", "vgc_operation", "vgc_launch_traffic"):  # fmt: skip
             getattr(lib, name).restype = ctypes.c_uint64
         lib.vgc_settings.argtypes = [ctypes.c_uint64, ctypes.c_double, ctypes.c_uint32]
         u64 = ctypes.c_uint64

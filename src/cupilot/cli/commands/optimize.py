@@ -90,7 +90,7 @@ def search(
 ) -> RunResult:
     """Put the parts together, evolve, and take them apart again whatever happens."""
     from cupilot.evaluate import Evaluator
-    from cupilot.gpu import limit_s, task_flop
+    from cupilot.gpu import reachable_s, task_flop
 
     store = create_store(folder)
     executor = LocalExecutor(jobs or min(4, cpu_count()))
@@ -105,7 +105,7 @@ def search(
                 store=store,
                 info=info,
                 folder=folder,
-                limit_s=limit_s(device.spec, task, task_flop(task)),
+                limit_s=reachable_s(device.spec, task, task_flop(task)),
                 on_event=lambda progress: tell(progress, terminal, status),
             )
     finally:

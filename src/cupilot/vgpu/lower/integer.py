@@ -20,7 +20,7 @@ from cupilot.vgpu.ptx.syntax import Instruction, Reg
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
 
-INT = {"u16": "i16", "s16": "i16", "b16": "i16", "u32": "i32", "s32": "i32", "b32": "i32", "u64": "i64", "s64": "i64", "b64": "i64"}  # fmt: skip
+INT = {f"{sign}{bits}": f"i{bits}" for sign in "usb" for bits in (16, 32, 64)}
 WIDER = {"i16": "i32", "i32": "i64", "i64": "i128"}
 
 

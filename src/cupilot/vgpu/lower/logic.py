@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 TYPES = {**INT, "f32": "float", "f64": "double", "pred": "i1"}
 UNSIGNED = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
-FLOAT_ORDERED = {"eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "num": "ord", "nan": "uno",
-                 "equ": "ueq", "neu": "une", "ltu": "ult", "leu": "ule", "gtu": "ugt", "geu": "uge"}  # fmt: skip
+FLOAT_ORDERED = {
+    "eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "num": "ord", "nan": "uno",
+    "equ": "ueq", "neu": "une", "ltu": "ult", "leu": "ule", "gtu": "ugt", "geu": "uge",
+}  # fmt: skip
 
 
 def type_of(e: Emitter, i: Instruction) -> str:

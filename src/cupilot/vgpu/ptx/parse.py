@@ -283,14 +283,8 @@ class _Parser:
         return self._atom(text)
 
     def _atom(self, text: str) -> Reg | Imm | Symbol:
-        if text[:2] in ("0f", "0F") and len(text) == 10:
-            return Imm(int(text[2:], 16), 32)
-        if text[:2] in ("0d", "0D") and len(text) == 18:
-            return Imm(int(text[2:], 16), 64)
-        if re.fullmatch(r"[-+]?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?", text):
-            return Imm(_integer(text))
-        if re.fullmatch(r"[-+]?\d*\.\d*([eE][-+]?\d+)?", text):
-            return Imm(struct.unpack("<Q", struct.pack("<d", float(text)))[0], 64)
+        if (literal := _literal(text)) is not None:
+            return literal
         name = self._name(text)
         known = any(name in scope.values() for scope in self.scopes)
         if known or text[0] == "%" or text in ("_", "WARP_SZ"):
@@ -308,6 +302,19 @@ class _Parser:
         if isinstance(base, Imm):
             return Address(None, base.value + offset)
         return Address(base, offset)
+
+
+def _literal(text: str) -> Imm | None:
+    """Integers, hexadecimal floats (0f..., 0d...) and decimal floats, which are double precision."""
+    if text[:2] in ("0f", "0F") and len(text) == 10:
+        return Imm(int(text[2:], 16), 32)
+    if text[:2] in ("0d", "0D") and len(text) == 18:
+        return Imm(int(text[2:], 16), 64)
+    if re.fullmatch(r"[-+]?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?", text):
+        return Imm(_integer(text))
+    if re.fullmatch(r"[-+]?\d*\.\d*([eE][-+]?\d+)?", text):
+        return Imm(struct.unpack("<Q", struct.pack("<d", float(text)))[0], 64)
+    return None
 
 
 def _integer(text: str) -> int:
