@@ -3,6 +3,7 @@
 Run from the project's folder: ``python docs/make_picture.py``.
 """
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,9 @@ def main() -> None:
     console = Console(record=True, width=100, file=Path("/dev/null").open("w"))
     console.print(Text(f"$ {COMMAND}", style="bold"))
     console.print(Text(printed.rstrip()))
-    console.save_svg("docs/images/optimize.svg", title="cupilot")
+    svg = console.export_svg(title="cupilot")
+    # the reader's own monospace font: a picture in a README fetches nothing
+    Path("docs/images/optimize.svg").write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S))
 
 
 if __name__ == "__main__":
