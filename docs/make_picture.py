@@ -3,6 +3,7 @@
 Run from the project's folder: ``python docs/make_picture.py``.
 """
 
+import io
 import re
 import subprocess
 import sys
@@ -20,7 +21,7 @@ def main() -> None:
         words = [sys.executable, "-m", *COMMAND.split(), "--out", f"{folder}/run"]
         printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         printed = printed.replace(f"{folder}/run", "runs/softmax-1")
-    console = Console(record=True, width=100, file=Path("/dev/null").open("w"))
+    console = Console(record=True, width=100, file=io.StringIO())
     console.print(Text(f"$ {COMMAND}", style="bold"))
     console.print(Text(printed.rstrip()))
     svg = console.export_svg(title="cupilot")

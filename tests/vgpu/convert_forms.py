@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import exact
 from exact import flushed, saturated
-from forms import Form
+from forms import Form, encode
 
 INTEGERS = ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64")
 ROUND: dict[str, Callable[[float], int]] = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
@@ -95,15 +95,9 @@ def _moves() -> Iterator[Form]:
     yield Form(
         "mov.b64 {d}, {{{a}, {b}, {c}, {c}}}", "b64", ("b16",) * 3, lambda a, b, c: a | b << 16 | c << 32 | c << 48
     )
-    yield Form("mov.b32 {d}, {a}", "b32", ("f32",), _bits_of)
+    yield Form("mov.b32 {d}, {a}", "b32", ("f32",), lambda x: encode(x, "f32"))
     yield Form("mov.f32 {d}, 0fBFC00000", "f32", (), lambda: -1.5)
     yield Form("mov.u32 {d}, WARP_SZ", "u32", (), lambda: 32)
-
-
-def _bits_of(x: float) -> int:
-    from forms import encode
-
-    return encode(x, "f32")
 
 
 def _addresses() -> Iterator[Form]:

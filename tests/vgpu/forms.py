@@ -114,7 +114,8 @@ def bits_array(bits: Sequence[int], kind: str) -> np.ndarray:
 
 FLOAT_EDGES = (
     0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 0.1, 0.5, 3.0, 2.0**-126, -(2.0**-126), 2.0**-127, 2.0**-149, -(2.0**-149),
-    2.0**24 - 1, 2.0**31, -(2.0**31), 2.0**63, 3.4028234663852886e38, -3.4028234663852886e38, math.inf, -math.inf, math.nan,
+    2.0**24 - 1, 2.0**31, -(2.0**31), 2.0**63, 3.4028234663852886e38, -3.4028234663852886e38, math.inf, -math.inf,
+    math.nan,
 )  # fmt: skip
 DOUBLE_EDGES = (*FLOAT_EDGES, 5e-324, -2.2250738585072014e-308, 1.7976931348623157e308, 1e-40, 1 + 2.0**-52, 1e39)
 
@@ -126,8 +127,9 @@ def edges_of(kind: str) -> list[int]:
     if kind in ("f32", "f64"):
         return [encode(v, kind) for v in (FLOAT_EDGES if kind == "f32" else DOUBLE_EDGES)]
     width = BITS[kind]
-    numbers = {0, 1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 128, -1, -2, -7, 1 << (width - 1), (1 << (width - 1)) - 1,
-               (1 << (width - 1)) + 1, 0x5A5A5A5A5A5A5A5A, 0x8080}  # fmt: skip
+    top = 1 << (width - 1)
+    small = (0, 1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 255, -1, -2, -7)
+    numbers = (*small, top - 1, top, top + 1, 0x5A5A5A5A5A5A5A5A, 0x8080)
     return sorted({encode(v, kind) for v in numbers})
 
 
@@ -137,7 +139,8 @@ def edge_operands(form: Form, count: int) -> list[tuple[int, ...]]:
     rng = random.Random(form.text)
     operands = list(itertools.product(*each)) if math.prod(map(len, each)) <= count else []
     while len(operands) < count:
-        operands.append(tuple(rng.choice(e) if rng.random() < 0.6 else _random(rng, k) for e, k in zip(each, form.ins, strict=True)))  # fmt: skip
+        pairs = zip(each, form.ins, strict=True)
+        operands.append(tuple(rng.choice(edges) if rng.random() < 0.6 else _random(rng, k) for edges, k in pairs))
     return operands
 
 

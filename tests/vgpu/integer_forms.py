@@ -101,6 +101,8 @@ def _comparison() -> Iterator[Form]:
             _bound(lambda a, b, c, f: (f(a < b, c), f(a >= b, c)), combine), second_out="pred",
         )  # fmt: skip
     yield Form("setp.le.s32 {d}|{e}, {a}, {b}", "pred", ("s32", "s32"), lambda a, b: (a <= b, a > b), second_out="pred")
+    yield Form("setp.lt.s32 {d}|_, {a}, {b}", "pred", ("s32", "s32"), operator.lt)
+    yield Form("setp.lt.s32 _|{d}, {a}, {b}", "pred", ("s32", "s32"), operator.ge)
     yield Form("setp.hi.u32 {d}, {a}, 0x80000000", "pred", ("u32",), lambda a: a > 1 << 31)
     for kind in ("b16", "b32", "b64", "s32", "u64", "f32", "f64"):
         yield Form(f"selp.{kind}", kind, (kind, kind, "pred"), lambda a, b, c: a if c else b)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 VARIABLES = 6
@@ -96,9 +97,8 @@ class Writer:
         rng, choice = self.rng, self.rng.random()
         if choice < 0.35 or depth == 0:
             guard = self._condition() if rng.random() < 0.3 else None
-            return Assign(
-                self._variable(), rng.choice(list(OPERATIONS)), self._operand(), self._operand(), guard, rng.random() < 0.5
-            )  # fmt: skip
+            operation, left, right = rng.choice(list(OPERATIONS)), self._operand(), self._operand()
+            return Assign(self._variable(), operation, left, right, guard, rng.random() < 0.5)
         if choice < 0.6:
             then = tuple(self._statements(rng.randint(1, 3), depth - 1, in_loop=in_loop))
             otherwise = tuple(self._statements(rng.randint(0, 2), depth - 1, in_loop=in_loop))
@@ -109,7 +109,9 @@ class Writer:
             body = tuple(self._statements(rng.randint(1, 4), depth - 1, in_loop=True))
             return Loop(number, self._operand(), rng.randint(0, 2), body, rng.random() < 0.5)
         if choice < 0.95:
-            return Leave(rng.choice(("break", "continue", "exit") if in_loop else ("exit",)), self._condition(rare=True))
+            return Leave(
+                rng.choice(("break", "continue", "exit") if in_loop else ("exit",)), self._condition(rare=True)
+            )
         return Barrier() if top else self._statement(depth, in_loop, top)
 
     def _variable(self) -> str:
@@ -200,8 +202,10 @@ class Printer:
         top, step, end = self._label(), self._label(), self._label()
         count, limit = f"%r{50 + 2 * s.number}", f"%r{51 + 2 * s.number}"
         self.out += [
-            f" and.b32 {limit}, {self._text(s.source)}, 3;", f" add.u32 {limit}, {limit}, {s.extra};", f" mov.u32 {count}, 0;",
-        ]  # fmt: skip
+            f" and.b32 {limit}, {self._text(s.source)}, 3;",
+            f" add.u32 {limit}, {limit}, {s.extra};",
+            f" mov.u32 {count}, 0;",
+        ]
         if s.test_first:
             self.out += [f"{top}:", f" setp.ge.u32 %p3, {count}, {limit};", f" @%p3 bra {end};"]
             self._statements(s.body, (end, step))
@@ -210,8 +214,11 @@ class Printer:
             self.out += [f" setp.eq.u32 %p3, {limit}, 0;", f" @%p3 bra {end};", f"{top}:"]
             self._statements(s.body, (end, step))
             self.out += [
-                f"{step}:", f" add.u32 {count}, {count}, 1;", f" setp.lt.u32 %p4, {count}, {limit};", f" @%p4 bra {top};",
-            ]  # fmt: skip
+                f"{step}:",
+                f" add.u32 {count}, {count}, 1;",
+                f" setp.lt.u32 %p4, {count}, {limit};",
+                f" @%p4 bra {top};",
+            ]
         self.out.append(f"{end}:")
 
     def _leave(self, s: Leave, loop: tuple[str, str] | None) -> None:
@@ -229,7 +236,7 @@ class Printer:
 # --- one thread at a time -------------------------------------------------------------------
 
 
-class _Left(Exception):  # noqa: N818
+class _Left(Exception):
     def __init__(self, how: str) -> None:
         self.how = how
 
@@ -237,10 +244,8 @@ class _Left(Exception):  # noqa: N818
 def interpret(program: tuple[Statement, ...], start: list[int]) -> list[int]:
     """The variables of one thread when it stores them."""
     values = {f"v{i}": value for i, value in enumerate(start)}
-    try:
+    with suppress(_Left):  # only an exit comes up to here
         _run(program, values)
-    except _Left as left:
-        assert left.how == "exit"
     return list(values.values())
 
 

@@ -64,15 +64,14 @@ class Ran:
 
 
 def pointer(number: int, index: str = "%r0", size: int = 4, register: str = "") -> str:
-    """Code that puts the address of element ``index`` of buffer parameter ``number`` in a register (``%rd<number>``)."""
+    """Code for the address of element ``index`` of buffer ``number``, in ``%rd<number>`` unless said otherwise."""
     register = register or f"%rd{number}"
     return f" ld.param.u64 {register}, [p{number}]; mad.wide.u32 {register}, {index}, {size}, {register};\n"
 
 
 def module(body: str, name: str, params: Sequence[str], before: str = "") -> str:
-    """A whole PTX file around a kernel's body."""
-    # the name goes before the length of an array
-    declared = ", ".join(f".param .{kind} ".replace(" [", f" p{i}[") + f"p{i}" * ("[" not in kind) for i, kind in enumerate(params))
+    """A whole PTX file around a kernel's body; parameters are declarations such as ``.u64 {}``."""
+    declared = ", ".join(".param " + kind.format(f"p{i}") for i, kind in enumerate(params))
     return f"{HEAD}{before}\n.visible .entry {name}({declared})\n{{{REGISTERS}{body}\n}}\n"
 
 
@@ -148,9 +147,10 @@ class Bench:
 
 
 def _kind(argument: Argument) -> str:
+    """A parameter's declaration with a place for its name; bytes stand for a struct passed by value."""
     if isinstance(argument, np.generic):
-        return f"b{8 * argument.itemsize}"
-    return f"align 8 .b8 [{len(argument)}]" if isinstance(argument, bytes) else "u64"
+        return f".b{8 * argument.itemsize} {{}}"
+    return f".align 8 .b8 {{}}[{len(argument)}]" if isinstance(argument, bytes) else ".u64 {}"
 
 
 def finding_place(finding: Finding) -> tuple[str, int, tuple[int, ...], tuple[int, ...]]:

@@ -9,11 +9,13 @@ from cupilot.vgpu.lower.table import access_of, varies
 from cupilot.vgpu.ptx.flow import EXIT, Flow
 from cupilot.vgpu.ptx.parse import PtxError, parse_module
 
-START = " mov.u32 %r0, %tid.x; ld.param.u32 %r1, [p0]; mov.u32 %r2, 0; setp.lt.u32 %p0, %r0, 7; setp.lt.u32 %p1, %r1, 7;\n"
+START = (
+    " mov.u32 %r0, %tid.x; ld.param.u32 %r1, [p0]; mov.u32 %r2, 0; setp.lt.u32 %p0, %r0, 7; setp.lt.u32 %p1, %r1, 7;\n"
+)
 
 
 def flow_of(body: str) -> Flow:
-    text = module(START + body, "k", ["b32"])
+    text = module(START + body, "k", [".b32 {}"])
     return Flow(parse_module(text).functions["k"], access_of, varies)
 
 
@@ -28,13 +30,20 @@ def names(flow: Flow, bits: int) -> set[str]:
 
 
 def test_both_ways_of_a_branch_meet_behind_it() -> None:
-    flow = flow_of("@%p0 bra A; add.u32 %r3, %r0, 1; bra B;\nA: sub.u32 %r3, %r0, 1;\nB: xor.b32 %r4, %r3, 1; st.u32 [%rd0], %r4; ret;")
-    assert [flow.post_dominator[i] for i in (0, block_of(flow, "add"), block_of(flow, "sub"))] == [block_of(flow, "xor")] * 3
+    flow = flow_of(
+        "@%p0 bra A; add.u32 %r3, %r0, 1; bra B;\nA: sub.u32 %r3, %r0, 1;\nB: xor.b32 %r4, %r3, 1; "
+        "st.u32 [%rd0], %r4; ret;"
+    )
+    assert [flow.post_dominator[i] for i in (0, block_of(flow, "add"), block_of(flow, "sub"))] == [
+        block_of(flow, "xor")
+    ] * 3
     assert flow.post_dominator[block_of(flow, "xor")] == EXIT
 
 
 def test_lanes_that_leave_a_loop_wait_behind_it() -> None:
-    flow = flow_of("A: add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, %r0; @%p2 bra A; xor.b32 %r3, %r2, 1; st.u32 [%rd0], %r3; ret;")
+    flow = flow_of(
+        "A: add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, %r0; @%p2 bra A; xor.b32 %r3, %r2, 1; st.u32 [%rd0], %r3; ret;"
+    )
     assert flow.post_dominator[block_of(flow, "add")] == block_of(flow, "xor")
 
 
@@ -42,7 +51,10 @@ def test_lanes_that_leave_a_loop_wait_behind_it() -> None:
     "early", ["@%p2 ret;", "@%p2 exit;", "@%p2 bra END;", "@!%p2 bra X; st.u32 [%rd0], %r0; ret; X:"]
 )
 def test_an_early_end_does_not_move_the_meeting_point(early: str) -> None:
-    body = "@%p0 bra A; setp.eq.u32 %p2, %r0, 3; {} add.u32 %r2, %r2, 1;\nA: xor.b32 %r3, %r2, 1; st.u32 [%rd0], %r3; bra END;\nEND: ret;"
+    body = (
+        "@%p0 bra A; setp.eq.u32 %p2, %r0, 3; {} add.u32 %r2, %r2, 1;\nA: xor.b32 %r3, %r2, 1; "
+        "st.u32 [%rd0], %r3; bra END;\nEND: ret;"
+    )
     flow = flow_of(body.format(early))
     assert flow.post_dominator[0] == block_of(flow, "xor")
 
@@ -54,7 +66,10 @@ def test_a_loop_may_end_the_kernel() -> None:
 
 
 def test_values_of_all_lanes_stay_scalar() -> None:
-    flow = flow_of("A: add.u32 %r2, %r2, 1; mul.lo.u32 %r3, %r2, %r1; setp.lt.u32 %p2, %r2, %r1; @%p2 bra A; st.u32 [%rd0], %r3; ret;")
+    flow = flow_of(
+        "A: add.u32 %r2, %r2, 1; mul.lo.u32 %r3, %r2, %r1; setp.lt.u32 %p2, %r2, %r1; @%p2 bra A; "
+        "st.u32 [%rd0], %r3; ret;"
+    )
     assert [flow.uniform(r) for r in ("%r1", "%r2", "%r3", "%p2", "%r0", "%p0")] == [True] * 4 + [False] * 2
     assert flow.splitting == set()
 

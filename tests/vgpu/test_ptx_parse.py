@@ -20,8 +20,8 @@ def only(body: str, registers: str = ".reg .b32 %r<8>; .reg .pred %p<4>;") -> In
 
 
 def test_a_module_names_version_target_files_and_functions() -> None:
-    text = f'{HEAD}.file 1 "a.cu"\n.file 2 "b.h"\n.visible .entry k() {{ ret; }}\n.func f() {{ ret; }}\n.extern .func g();\n'
-    module = parse_module(text)
+    files = '.file 1 "a.cu"\n.file 2 "b.h"\n'
+    module = parse_module(f"{HEAD}{files}.visible .entry k() {{ ret; }}\n.func f() {{ ret; }}\n.extern .func g();\n")
     assert (module.version, module.target) == ("8.0", "sm_80")
     assert module.files == {1: "a.cu", 2: "b.h"}
     assert {name: f.is_kernel for name, f in module.functions.items()} == {"k": True, "f": False}
@@ -112,9 +112,7 @@ def test_source_lines_and_inlined_code() -> None:
 
 
 def test_parameters_are_placed_by_their_alignment() -> None:
-    function = kernel(
-        "ret;", ".param .u32 a, .param .u64 b, .param .align 16 .b8 c[20], .param .b8 d, .param .f64 e"
-    )
+    function = kernel("ret;", ".param .u32 a, .param .u64 b, .param .align 16 .b8 c[20], .param .b8 d, .param .f64 e")
     assert [(p.name, p.offset, p.bytes) for p in function.params] == [
         ("a", 0, 4), ("b", 8, 8), ("c", 16, 20), ("d", 36, 1), ("e", 40, 8),
     ]  # fmt: skip
@@ -149,7 +147,10 @@ def test_variables(declaration: str, space: str, align: int, size: int, initial:
 
 
 def test_debugging_sections_are_passed_over() -> None:
-    text = f"{HEAD}.visible .entry k() {{ ret; }}\n.section .debug_str\n{{\n.b8 1,2;\n$L: .b8 3\n}}\n.visible .entry l() {{ ret; }}"
+    text = (
+        f"{HEAD}.visible .entry k() {{ ret; "
+        f"}}\n.section .debug_str\n{{\n.b8 1,2;\n$L: .b8 3\n}}\n.visible .entry l() {{ ret; }}"
+    )
     assert list(parse_module(text).functions) == ["k", "l"]
 
 

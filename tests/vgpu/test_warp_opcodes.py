@@ -19,7 +19,9 @@ def shuffled(mode: str, amount: int, width: int) -> tuple[list[int], list[int]]:
     lanes, inside = [], []
     for lane in range(32):
         start = lane // width * width
-        wanted = {"up": lane - amount, "down": lane + amount, "bfly": lane ^ amount, "idx": start + amount % width}[mode]
+        wanted = {"up": lane - amount, "down": lane + amount, "bfly": lane ^ amount, "idx": start + amount % width}[
+            mode
+        ]
         # bfly may reach back into an earlier segment, never into a later one
         fine = wanted < start + width and (wanted >= start or mode == "bfly")
         lanes.append(wanted if fine else lane)
@@ -64,12 +66,9 @@ def test_every_lane_may_ask_for_another_one(bench: Bench) -> None:
 
 
 def test_a_tree_of_shuffles_adds_up(bench: Bench) -> None:
-    steps = "".join(
-        f" shfl.sync.down.b32 %r12, %r11, {n}, 31, -1; add.u32 %r11, %r11, %r12;" for n in (16, 8, 4, 2, 1)
-    )
-    _, out = bench.clean(f"{INDEX}{pointer(0)}{pointer(1)} ld.global.u32 %r11, [%rd0]; {steps} st.global.u32 [%rd1], %r11; ret;",
-                         VALUES, np.zeros_like(VALUES))  # fmt: skip
-    assert out[0] == VALUES.sum()
+    steps = "".join(f" shfl.sync.down.b32 %r12, %r11, {n}, 31, -1; add.u32 %r11, %r11, %r12;" for n in (16, 8, 4, 2, 1))
+    body = f"{INDEX}{pointer(0)} ld.global.u32 %r11, [%rd0]; {steps} st.global.u32 [%rd0], %r11; ret;"
+    assert bench.clean(body, VALUES)[0][0] == VALUES.sum()
 
 
 def test_a_shuffle_in_divergent_code_keeps_the_other_lanes(bench: Bench) -> None:
@@ -105,9 +104,11 @@ def test_votes(bench: Bench, mode: str, threads: int) -> None:
 
 
 def test_active_lanes(bench: Bench) -> None:
-    body = f"""{INDEX}{pointer(0)} activemask.b32 %r10; mov.u32 %r11, 0; setp.lt.u32 %p1, %r0, 5; @%p1 activemask.b32 %r11;
+    body = f"""{INDEX}{pointer(0)} activemask.b32 %r10; mov.u32 %r11, 0; setp.lt.u32 %p1, %r0, 5;
+    @%p1 activemask.b32 %r11;
     @!%p1 bra A; activemask.b32 %r12; bra B; A: activemask.b32 %r12;
-    B: bar.warp.sync 0xffffffff; activemask.b32 %r13; mul.lo.u32 %r0, %r0, 12; cvt.u64.u32 %rd5, %r0; add.u64 %rd0, %rd0, %rd5;
+    B: bar.warp.sync 0xffffffff; activemask.b32 %r13; mul.lo.u32 %r0, %r0, 12; cvt.u64.u32 %rd5, %r0;
+    add.u64 %rd0, %rd0, %rd5;
     st.global.v4.u32 [%rd0], {{%r10, %r11, %r12, %r13}}; ret;"""
     (out,) = bench.clean(body, np.zeros((20, 4), np.uint32), threads=20)
     full = (1 << 20) - 1

@@ -68,6 +68,7 @@ class _Launch(ctypes.Structure):
         ("block", ctypes.c_uint32 * 3),
         ("dynamic_shared", ctypes.c_uint32),
         ("resident", ctypes.c_uint32),
+        ("id", ctypes.c_uint64),
         ("blocks_run", ctypes.c_uint64),
         ("counts", ctypes.POINTER(ctypes.c_uint64)),
         ("basic_blocks", ctypes.c_uint64),
@@ -96,7 +97,7 @@ class Machine:
         self._declare()
         self._translator = Translator({name: function_address(self._library, name) for name in SYMBOLS})
         self._modules: dict[int, Module] = {}
-        self._codes: dict[str, KernelCode] = {}
+        self._codes: dict[int, KernelCode] = {}
         self._texts: list[bytes] = []
         # ctypes callbacks must outlive their use
         self._callbacks = (_TRANSLATE(self._translate), _RESIDENT(self._resident), _ELAPSED(self._elapsed))
@@ -141,7 +142,7 @@ class Machine:
         except Exception as error:  # a callback must not raise into C; the text reaches the user as a finding
             self._library.vgc_kernel_error(kernel, f"internal error in translating {name.decode()}: {error}".encode())
             return 1
-        self._codes[code.name] = code
+        self._codes[kernel] = code
         self._define(image, kernel, code, address)
         return 0
 
@@ -294,7 +295,7 @@ class Machine:
         view = _Launch()
         self._library.vgc_launch(index, ctypes.byref(view))
         name = view.kernel.decode()
-        code, resources = self._codes[name], self.resources_of(name)
+        code, resources = self._codes[view.id], self.resources_of(name)
         counts = [(view.counts[2 * b], view.counts[2 * b + 1]) for b in range(view.basic_blocks)]
         sites, traffic = [], []
         for number in range(view.sites):

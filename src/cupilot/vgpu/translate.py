@@ -24,9 +24,8 @@ class Translator:
         llvm.initialize_native_asmprinter()
         for name, address in symbols.items():
             llvm.add_symbol(name, address)
-        target = llvm.Target.from_default_triple()
-        features = llvm.get_host_cpu_features().flatten()
-        self._machine = target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
+        self._target = llvm.Target.from_default_triple()
+        self._features = llvm.get_host_cpu_features().flatten()
         self._engines: list[Any] = []
 
     @staticmethod
@@ -44,7 +43,11 @@ class Translator:
         if function is None or not function.is_kernel:
             raise PtxError(f"the module has no kernel {kernel}")
         code = Emitter(module, function).kernel()
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(code.ir), self._machine)
+        # an engine owns its target machine, so each gets one of its own
+        machine = self._target.create_target_machine(
+            cpu=llvm.get_host_cpu_name(), features=self._features, opt=2, jit=True
+        )
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(code.ir), machine)
         engine.finalize_object()
         self._engines.append(engine)
         address = engine.get_function_address(code.symbol)

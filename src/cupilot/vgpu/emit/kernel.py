@@ -200,6 +200,7 @@ class Emitter(Operands):
             identifier = lowering_of(last, self.function.name)(self, last)
         self._store_live(block)
         if last is not None and last.opcode == "trap":
+            self.store_field("%w", layout.WARP_PC, "i32", str(block.index))
             self.line(f"ret i32 {layout.RETURN_TRAP}")
         elif identifier is not None:
             self._barrier(block, identifier)

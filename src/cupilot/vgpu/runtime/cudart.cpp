@@ -53,7 +53,7 @@ KernelInfo* kernel_of(Registered* r) {
     auto* k = new KernelInfo;
     k->name = r->name;
     runtime().kernels.push_back(k);
-    u32 id = (u32)runtime().kernels.size() - 1;
+    u32 id = k->id = (u32)runtime().kernels.size() - 1;
     if (!runtime().translate || runtime().translate(r->image, r->name.c_str(), id) != 0) {
         if (k->error.empty()) k->error = "the kernel could not be translated";
     }
@@ -118,7 +118,7 @@ struct SiteView { u64 requests, sectors, wavefronts, lane_bytes; };
 struct LaunchView {
     const char* kernel;
     u32 grid[3], block[3], dynamic_shared, resident;
-    u64 blocks_run;
+    u64 id, blocks_run;
     const u64* counts;
     u64 basic_blocks, sites, allocations;
 };
@@ -211,7 +211,7 @@ u64 vgc_operation(u64 i, const char** kind) {
 
 void vgc_launch(u64 i, LaunchView* out) {
     LaunchState& l = *engine().launches[i];
-    out->kernel = l.kernel->name.c_str();
+    out->kernel = l.kernel->name.c_str(), out->id = l.kernel->id;
     memcpy(out->grid, l.grid, 12), memcpy(out->block, l.block, 12);
     out->dynamic_shared = l.dynamic_shared, out->resident = l.resident, out->blocks_run = l.blocks_run;
     out->counts = l.counts.data(), out->basic_blocks = l.counts.size() / 2, out->sites = l.sites.size();

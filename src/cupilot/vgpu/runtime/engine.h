@@ -84,6 +84,7 @@ using KernelFunction = i32 (*)(Warp*, Context*);
 
 struct KernelInfo {
     std::string name;
+    u32 id = 0;
     KernelFunction function = nullptr;
     u32 warp_bytes = 0, shared_bytes = 0, param_bytes = 0, max_threads = 0;
     std::vector<u32> param_offsets, param_sizes;

@@ -207,6 +207,9 @@ static void pass_caches(Context* c, Site& s, Allocation* a, u64 first_line, bool
 
 // --- patterns -------------------------------------------------------------------------------
 
+// What stands for the alignment of a pattern in shared memory: a generic access may be to either space.
+constexpr u32 IN_SHARED = FULL;
+
 template <class Address>
 static inline bool same_pattern(const Site& s, const Address* address, u32 mask, Address first, u32 alignment) {
     if (mask != s.mask || alignment != s.alignment || !s.valid) return false;
@@ -217,10 +220,9 @@ static inline bool same_pattern(const Site& s, const Address* address, u32 mask,
 
 template <>
 inline bool same_pattern<u32>(const Site& s, const u32* address, u32 mask, u32 first, u32 alignment) {
-    if (mask != s.mask || !s.valid) return false;
+    if (mask != s.mask || alignment != s.alignment || !s.valid) return false;
     u64 difference = 0;
     for (int i = 0; i < LANES; i++) difference |= ((u64)(i64)(i32)(address[i] - first) ^ (u64)s.delta[i]) & s.lane[i];
-    (void)alignment;
     return difference == 0;
 }
 
@@ -265,6 +267,7 @@ static u32 bank_passes(const Address* address, u32 mask, u32 bytes) {
 
 static void learn_shared(Site& s, const u32* address, u32 mask, u32 bytes) {
     learn_lanes(s, address, mask, bytes);
+    s.alignment = IN_SHARED, s.sectors = s.lines = 0;
     s.wavefronts = bank_passes(address, mask, bytes);
 }
 
@@ -364,9 +367,37 @@ static std::string near_text(u64 address) {
     return text;
 }
 
-// Some lane is out of bounds or misaligned: report, then serve the lanes that are fine.
+static void check_written(Context* c, Warp* w, u32 site, Site& s, Allocation* a, const u64* address, u32 bytes) {
+    if (s.kind == CONTIGUOUS && test_bits(a->written, address[0] - a->base, (u64)bytes * LANES)) return;
+    for (u32 bits = s.mask; bits; bits &= bits - 1) {
+        u32 i = __builtin_ctz(bits);
+        if (test_bits(a->written, address[i] - a->base, bytes)) continue;
+        access_finding(c, w, site, i, address[i], bytes, false, "", "uninitialized", near_text(address[i]));
+        return;
+    }
+}
+
+// Lanes that reach different buffers: each buffer's part passes the caches and is checked on its own.
+static void pass_parts(Context* c, Warp* w, u32 site, const u64* address, u32 mask, u32 bytes, bool store) {
+    while (mask) {
+        u64 first = address[__builtin_ctz(mask)];
+        Allocation* a = find_allocation(first);
+        u32 part = 0;
+        for (u32 bits = mask; bits; bits &= bits - 1) {
+            u64 distance = address[__builtin_ctz(bits)] - a->base;
+            if (distance < a->bytes) part |= bits & -bits;
+        }
+        Site s;
+        learn_global(s, address, part, bytes);
+        pass_caches(c, s, a, first / 128, store);
+        if (!store && !a->all_written) check_written(c, w, site, s, a, address, bytes);
+        mask &= ~part;
+    }
+}
+
+// Some lane is out of bounds or misaligned, or they reach several buffers: report, then serve the lanes that are fine.
 template <int W, int V, bool STORE>
-static void careful_global(Context* c, Warp* w, u32 site, const u64* address, u32 mask, void* data) {
+static u32 careful_global(Context* c, Warp* w, u32 site, const u64* address, u32 mask, void* data) {
     u32 fine = 0;
     bool told = false;
     for (u32 bits = mask; bits; bits &= bits - 1) {
@@ -386,16 +417,7 @@ static void careful_global(Context* c, Warp* w, u32 site, const u64* address, u3
             for (int v = 0; v < V; v++) memset((u8*)data + (v * LANES + i) * W, 0, W);
     }
     move_lanes<W, V, STORE>(fine, data, [&](int i) { return address[i]; });
-}
-
-static void check_written(Context* c, Warp* w, u32 site, Site& s, Allocation* a, const u64* address, u32 bytes) {
-    if (s.kind == CONTIGUOUS && test_bits(a->written, address[0] - a->base, (u64)bytes * LANES)) return;
-    for (u32 bits = s.mask; bits; bits &= bits - 1) {
-        u32 i = __builtin_ctz(bits);
-        if (test_bits(a->written, address[i] - a->base, bytes)) continue;
-        access_finding(c, w, site, i, address[i], bytes, false, "", "uninitialized", near_text(address[i]));
-        return;
-    }
+    return fine;
 }
 
 // --- accesses -------------------------------------------------------------------------------
@@ -413,7 +435,8 @@ static inline void global_access(Context* c, Warp* w, u32 site, const u64* addre
     Allocation* a = s.allocation;
     if (!a || low < a->base || high > a->base + a->bytes || a->freed) a = s.allocation = find_allocation(low);
     if (!a || a->freed || high > a->base + a->bytes || s.misaligned) {
-        careful_global<W, V, STORE>(c, w, site, address, mask, data);
+        u32 fine = careful_global<W, V, STORE>(c, w, site, address, mask, data);
+        pass_parts(c, w, site, address, fine, BYTES, STORE);
         return;
     }
     pass_caches(c, s, a, first / 128, STORE);
@@ -438,7 +461,7 @@ static inline void shared_access(Context* c, Warp* w, u32 site, const u32* addre
     constexpr u32 BYTES = W * V;
     Site& s = c->sites[site];
     u32 first = address[__builtin_ctz(mask)];
-    if (!same_pattern<u32>(s, address, mask, first, 0)) learn_shared(s, address, mask, BYTES);
+    if (!same_pattern<u32>(s, address, mask, first, IN_SHARED)) learn_shared(s, address, mask, BYTES);
     s.requests++, s.wavefront_total += s.wavefronts, s.lane_bytes += (u64)__builtin_popcount(mask) * BYTES;
     i64 low = (i64)first + s.low, high = (i64)first + s.high + BYTES;
     bool aligned = first % BYTES == 0 && !s.misaligned;

@@ -141,6 +141,8 @@ struct Worker {
     }
 
     // A barrier is a basic block of its own, and the warp goes on in the next one.
+    // First source line of the block a warp is in.
+    u32 line_of(Warp* w) { return context.launch->kernel->block_lines[w->pc]; }
     u32 barrier_line(Warp* w) { return context.launch->kernel->block_lines[w->pc - 1]; }
 
     void arrive(Warp* w) {
@@ -169,7 +171,7 @@ struct Worker {
     }
 
     void trap(LaunchState& l, Warp* w) {
-        report(&l, "trap", "the kernel executed trap" + place(&context, w, 0, __builtin_ctz(w->mask | 1u << 31)));
+        report(&l, "trap", "the kernel executed trap" + place(&context, w, line_of(w), __builtin_ctz(w->mask | 1u << 31)));
         l.stop = true;
     }
 
@@ -182,8 +184,7 @@ struct Worker {
             Warp* w = warp(i);
             u32 alive = w->live & ~w->exited;
             if (!alive) continue;
-            u32 line = w->pc < l.kernel->block_lines.size() ? l.kernel->block_lines[w->pc] : 0;
-            report(&l, "time-out", "still running" + place(&context, w, line, __builtin_ctz(alive)));
+            report(&l, "time-out", "still running" + place(&context, w, line_of(w), __builtin_ctz(alive)));
             return;
         }
     }

@@ -1,0 +1,199 @@
+"""What kernels must not do, and neighbours that do nearly the same and are fine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ptxkit import INDEX, Address, Bench, Blank, Ran, finding_place, pointer
+
+WORDS = np.arange(64, dtype=np.uint32)
+LOC = "\n .loc 1 {} 1\n"
+
+
+def access(code: str, line: int = 33) -> str:
+    """Code at a source line, with other lines around it; ``%rd0`` is the thread's word of the first buffer."""
+    before, here, after = (LOC.format(n) for n in (line - 1, line, line + 1))
+    return f"{INDEX}{pointer(0)}{before} mov.u32 %r9, %r0;{here} {code}{after} ret;"
+
+
+def only(ran: Ran, kind: str) -> tuple[str, int, tuple[int, ...], tuple[int, ...]]:
+    assert ran.kinds[0] == kind, ran.findings
+    return finding_place(ran.findings[0])
+
+
+@pytest.mark.parametrize("verb", ["read", "write"])
+@pytest.mark.parametrize("space", ["global", "generic"])
+def test_out_of_bounds(bench: Bench, verb: str, space: str) -> None:
+    dot = "" if space == "generic" else ".global"
+    code = f"ld{dot}.u32 %r10, [%rd0];" if verb == "read" else f"st{dot}.u32 [%rd0], %r0;"
+    assert bench.run(access(code), WORDS, threads=32, grid=2).findings == ()
+    ran = bench.run(access(code), WORDS, threads=32, grid=3)
+    kernel, line, block, thread = only(ran, "out-of-bounds")
+    assert (line, block, thread) == (33, (2, 0, 0), (0, 0, 0))
+    assert kernel.startswith("k")
+    assert f"{verb} of 4 bytes" in ran.findings[0].message
+    assert "0 bytes after the end of a 256-byte buffer" in ran.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("offset", "kind"), [(-16, "out-of-bounds"), (60 * 4, ""), (61 * 4, "out-of-bounds"), (2, "misaligned")]
+)
+def test_the_thread_at_fault_is_named(bench: Bench, offset: int, kind: str) -> None:
+    """Only thread 3 of the block's second row goes astray."""
+    code = f""" mov.u32 %r0, %tid.x; mov.u32 %r1, %tid.y; ld.param.u64 %rd0, [p0]; setp.eq.u32 %p1, %r0, 3;
+    setp.eq.and.u32 %p1, %r1, 1, %p1;
+    mad.wide.u32 %rd1, %r0, 4, %rd0; add.s64 %rd2, %rd1, {offset}; selp.b64 %rd1, %rd2, %rd1, %p1;
+    ld.global.u32 %r5, [%rd1]; ret;"""
+    ran = bench.run(code, WORDS, block=(8, 2, 1))
+    if kind:
+        assert only(ran, kind)[3] == (3, 1, 0)
+    else:
+        assert ran.findings == ()
+
+
+@pytest.mark.parametrize(("kind", "size"), [("v4.f32", 16), ("v2.f32", 8), ("f64", 8), ("u16", 2)])
+def test_an_access_must_be_aligned_to_all_its_bytes(bench: Bench, kind: str, size: int) -> None:
+    register = {"v4.f32": "{%f1, %f2, %f3, %f4}", "v2.f32": "{%f1, %f2}", "f64": "%fd1", "u16": "%rs1"}[kind]
+    for offset in (0, size // 2):
+        body = f"{INDEX}{pointer(0, size=size)} ld.global.{kind} {register}, [%rd0+{offset}]; ret;"
+        ran = bench.run(body, np.zeros(33 * size, np.uint8))
+        assert ran.kinds == (["misaligned"] if offset else [])
+
+
+def test_memory_that_nobody_wrote(bench: Bench) -> None:
+    load = access("ld.global.u32 %r10, [%rd0];")
+    assert only(bench.run(load, Blank(256)), "uninitialized")[1] == 33
+    assert bench.run(load, WORDS).findings == ()
+    # what the kernel wrote itself may be read, but no more than that
+    own = "st.global.u32 [%rd0], 7; ld.global.u32 %r10, [%rd0];"
+    assert bench.run(access(own), Blank(256)).findings == ()
+    odd = "and.b32 %r10, %r0, 1; setp.eq.u32 %p1, %r10, 1; @%p1 st.global.u32 [%rd0], 7; ld.global.u32 %r10, [%rd0];"
+    assert only(bench.run(access(odd), Blank(256)), "uninitialized")[3] == (0, 0, 0)
+    half = "st.global.u16 [%rd0], 7; ld.global.u32 %r10, [%rd0];"
+    assert bench.run(access(half), Blank(256)).kinds[0] == "uninitialized"
+
+
+def test_memory_that_was_given_back(bench: Bench) -> None:
+    address = bench.machine.upload(WORDS)
+    load = access("ld.global.u32 %r10, [%rd0];")
+    assert bench.run(load, Address(address)).findings == ()
+    bench.machine.free(address)
+    assert only(bench.run(load, Address(address)), "use-after-free")[1] == 33
+
+
+def test_a_null_pointer(bench: Bench) -> None:
+    assert bench.run(access("st.global.u32 [%rd0], 1;"), Address(0)).kinds == ["out-of-bounds"]
+
+
+@pytest.mark.parametrize("verb", ["ld.shared.u32 %r10, [%r11];", "st.shared.u32 [%r11], %r0;"])
+def test_shared_memory_has_an_end(bench: Bench, verb: str) -> None:
+    body = f".shared .align 4 .b8 tile[96]; {INDEX}{LOC.format(5)} shl.b32 %r11, %r0, 2; {verb} ret;"
+    assert bench.run(body, threads=24).findings == ()
+    ran = bench.run(body, threads=25)
+    assert only(ran, "out-of-bounds")[1:] == (5, (0, 0, 0), (24, 0, 0))
+    assert "shared memory; the block has 96 bytes" in ran.findings[0].message
+    # dynamic shared memory lies behind the static one
+    assert bench.run(body, threads=25, dynamic_shared=4).findings == ()
+
+
+def test_shared_accesses_must_be_aligned(bench: Bench) -> None:
+    body = (
+        f".shared .align 16 .b8 tile[1024]; {INDEX} shl.b32 %r11, %r0, 3; "
+        f"ld.shared.v2.u32 {{%r1, %r2}}, [%r11+{{}}]; ret;"
+    )
+    assert bench.run(body.replace("{}", "8")).findings == ()
+    assert bench.run(body.replace("{}", "4")).kinds == ["misaligned"]
+
+
+def test_a_barrier_that_only_some_lanes_reach(bench: Bench) -> None:
+    body = (
+        f"{INDEX} setp.lt.u32 %p1, %r0, {{}}; "
+        f"@!%p1 bra A;{LOC.format(70)} mov.u32 %r5, 1;{LOC.format(71)} bar.sync 0; A: mov.u32 %r6, 1; ret;"
+    )
+    ran = bench.run(body.replace("{}", "40"), threads=64, grid=2)
+    _, line, block, thread = only(ran, "divergent-barrier")
+    assert (line, block, thread) == (71, (0, 0, 0), (32, 0, 0))
+    # whole warps may stay away when they have ended
+    assert bench.run(body.replace("{}", "32"), threads=64).findings == ()
+    assert bench.run(body.replace("{}", "64"), threads=64).findings == ()
+
+
+def test_warps_at_different_barriers(bench: Bench) -> None:
+    body = (
+        f"{INDEX} setp.lt.u32 %p1, %r0, 32; @%p1 bra A;{LOC.format(8)} bar.sync 1; ret; "
+        f"A:{LOC.format(9)} bar.sync 0; ret;"
+    )
+    ran = bench.run(body, threads=64)
+    assert only(ran, "deadlock")[1] == 8
+    assert bench.run(body, threads=32).findings == ()
+
+
+@pytest.mark.parametrize(
+    "code", ["setp.eq.u32 %p1, %r0, 70; @%p1 trap;", "setp.ne.u32 %p1, %r0, 70; @%p1 bra A; trap; A:"]
+)
+def test_trap(bench: Bench, code: str) -> None:
+    body = f"{INDEX} {code} ret;"
+    ran = bench.run(body, threads=40, grid=2)
+    assert only(ran, "trap")[2:] == ((1, 0, 0), (30, 0, 0))
+    assert ran.status != 0
+    assert bench.run(body, threads=40).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("bfind.u32 %r1, %r0;", "opcode bfind.u32"),
+        ("add.f16 %rs1, %rs2, %rs3;", "opcode add.f16"),
+        ("mov.u32 %r1, %clock;", "%clock"),
+        ("add.sat.s32 %r1, %r0, 1;", "opcode add.sat.s32"),
+        ("cvt.rz.f32.u64 %f1, %rd0;", "opcode cvt.rz.f32.u64"),
+        ("cvt.rp.f64.s64 %fd1, %rd0;", "opcode cvt.rp.f64.s64"),
+    ],
+)
+def test_what_the_engine_cannot_do_is_named(bench: Bench, code: str, said: str) -> None:
+    ran = bench.run(access(code, line=12), WORDS)
+    (finding,) = ran.findings
+    assert finding.kind == "unsupported"
+    assert said in finding.message
+    assert "line 12" in finding.message
+    assert " kernel k" in finding.message
+    assert ran.status != 0
+
+
+def test_a_kernel_that_does_not_exist(bench: Bench) -> None:
+    bench.machine.begin(None, 5.0)
+    number = bench.machine.load_ptx(".version 8.0\n.target sm_80\n.visible .entry one() { ret; }")
+    assert bench.machine.start(number, "two", (1, 1, 1), (32, 1, 1), []) != 0
+    assert "two" in bench.machine.findings()[0].message
+
+
+def test_an_endless_loop_ends_at_the_deadline(bench: Bench) -> None:
+    body = f"{INDEX} setp.ge.u32 %p1, %r0, 7; @!%p1 ret;{LOC.format(21)} L: add.u32 %r0, %r0, 1; bra L;"
+    ran = bench.run(body, seconds=0.05)
+    assert only(ran, "time-out")[1:] == (21, (0, 0, 0), (7, 0, 0))
+    assert ran.status != 0
+    assert bench.run(body, threads=7, seconds=0.05).findings == ()
+
+
+def test_a_kernel_that_keeps_failing_is_stopped(bench: Bench) -> None:
+    ran = bench.run(access("st.global.u32 [%rd0+4096], 1;"), WORDS, grid=1000)
+    assert len(ran.findings) <= 8
+    assert ran.status != 0
+
+
+@pytest.mark.parametrize(
+    ("options", "fine"),
+    [
+        ({"threads": 1024}, True),
+        ({"threads": 1025}, False),
+        ({"grid": (1, 65536, 1)}, False),
+        ({"block": (1, 1, 65)}, False),
+        ({"grid": 0}, False),
+        ({"dynamic_shared": 48 << 10}, True),
+        ({"dynamic_shared": (48 << 10) + 4}, False),
+    ],
+)
+def test_launches_beyond_the_device_do_not_run(bench: Bench, options: dict[str, object], fine: bool) -> None:
+    ran = bench.run(f"{INDEX}{pointer(0, '0')} st.global.u32 [%rd0], 77; ret;", np.zeros(1, np.uint32), **options)  # type: ignore[arg-type]
+    assert (ran.status == 0) == fine
+    assert ran.buffers[0].tolist() == [77 if fine else 0]
