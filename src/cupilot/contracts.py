@@ -22,6 +22,7 @@ from cupilot.records import (
     Guidance,
     Individual,
     Kernel,
+    PoolRecord,
     Profile,
     Resources,
     RunInfo,
@@ -101,35 +102,55 @@ class Device(Protocol):
 # --- agents --------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Brief:
+    """What a role is told about the work at hand.
+
+    ``guidance`` is None when it is switched off (for ablations).  ``parents`` are the individuals to
+    start from, the fastest first; before there are any, it is empty.  ``tried`` are attempts on this
+    lineage that failed or did not pay, the newest last; ``similar`` is what worked on similar
+    kernels.  ``sample`` tells apart several answers to one and the same question.
+    """
+
+    task: Task
+    spec: GpuSpec
+    guidance: Guidance | None = None
+    parents: tuple[Individual, ...] = ()
+    tried: tuple[Individual, ...] = ()
+    similar: tuple[PoolRecord, ...] = ()
+    sample: int = 0
+
+
 class Agents(Protocol):
     """The five roles of the method; the expert and the LLM agents both implement this.
 
     A role never sees a device, only records.  All randomness comes from the generator passed in.
+    Roles are called from several threads at a time.
     """
 
     @property
     def name(self) -> str: ...
 
-    def generate(self, task: Task) -> Kernel:
+    def generate(self, brief: Brief) -> Kernel:
         """Kernel Generator: a plain, correct first kernel."""
 
     def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
         """Roofline Prophet: the zone a kernel is in, and what to aim for."""
 
-    def initialize(self, task: Task, guidance: Guidance, count: int, rng: Random) -> tuple[Strategy, ...]:
+    def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
         """SCE Manager: up to ``count`` first strategies, no two alike."""
 
-    def cross(self, task: Task, parents: Sequence[Individual], guidance: Guidance, rng: Random) -> Strategy:
+    def cross(self, brief: Brief, rng: Random) -> Strategy:
         """SCE Manager: one strategy out of those of the parents (one parent: a mutation)."""
 
-    def translate(self, task: Task, kernel: Kernel, strategy: Strategy) -> Kernel | Failure:
-        """Strategy Translator: the kernel that realises the strategy."""
+    def translate(self, brief: Brief, strategy: Strategy) -> Kernel | Failure:
+        """Strategy Translator: the kernel that realises the strategy, from the first parent's."""
 
-    def align(self, task: Task, kernel: Kernel, strategy: Strategy) -> Strategy:
+    def align(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Strategy:
         """Strategy Translator: the strategy re-worded to what the code does."""
 
-    def revise(self, task: Task, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | None:
-        """Kernel Revisor: a repaired kernel, or None when it cannot be repaired."""
+    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | Failure:
+        """Kernel Revisor: a repaired kernel, or a failure of kind ``given-up`` with the reason."""
 
 
 # --- language models -----------------------------------------------------------------------

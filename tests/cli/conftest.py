@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -17,7 +17,7 @@ import cupilot.expert
 import cupilot.tasks
 from cupilot.cli.environment import KEYS
 from cupilot.errors import DeviceError, TaskError
-from cupilot.records import Evaluation, Failure, Guidance, Individual, Kernel, Move, Strategy, Task, Timing
+from cupilot.records import Evaluation, Failure, Guidance, Kernel, Move, Strategy, Task, Timing
 from cupilot.testing.samples import EVALUATION, SPEC, TASK
 
 DEVICE = "virtual:sample"
@@ -29,26 +29,26 @@ class FakeExpert:
 
     name = "expert"
 
-    def generate(self, task: Task) -> Kernel:
+    def generate(self, brief: Any) -> Kernel:
         return Kernel("// width 0\n")
 
     def foresee(self, task: Task, evaluation: Evaluation, spec: Any) -> Guidance:
         return Guidance("memory-bound", "dram", 2.0, "fewer bytes")
 
-    def initialize(self, task: Task, guidance: Guidance, count: int, rng: Random) -> tuple[Strategy, ...]:
+    def initialize(self, brief: Any, count: int, rng: Random) -> tuple[Strategy, ...]:
         return tuple(Strategy((Move.of("vector", width=width),)) for width in WIDTHS[:2])
 
-    def cross(self, task: Task, parents: Sequence[Individual], guidance: Guidance, rng: Random) -> Strategy:
+    def cross(self, brief: Any, rng: Random) -> Strategy:
         return Strategy((Move.of("vector", width=rng.choice(WIDTHS)),))
 
-    def translate(self, task: Task, kernel: Kernel, strategy: Strategy) -> Kernel | Failure:
+    def translate(self, brief: Any, strategy: Strategy) -> Kernel | Failure:
         return Kernel(f"// width {strategy.moves[0].get('width')}\n")
 
-    def align(self, task: Task, kernel: Kernel, strategy: Strategy) -> Strategy:
+    def align(self, brief: Any, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Strategy:
         return strategy
 
-    def revise(self, task: Task, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> None:
-        return None
+    def revise(self, brief: Any, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Failure:
+        return Failure("revise", "given-up", "nothing to repair")
 
 
 class FakeEvaluator:

@@ -97,7 +97,10 @@ def test_a_folder_with_a_run_is_refused(cli: Cli) -> None:
     assert cli("optimize", "relu.py", "--out", "here").status == 0
     before = Path("here/result.json").read_text()
     ran = cli("optimize", "relu.py", "--out", "here")
-    assert (ran.status, ran.err) == (2, "cupilot: --out here already holds a run; choose another folder\n")
+    assert (ran.status, ran.err) == (
+        2,
+        "cupilot: --out here already holds a run; choose another folder, or go on with `cupilot resume`\n",
+    )
     assert Path("here/result.json").read_text() == before
 
 
@@ -145,11 +148,11 @@ def interrupting(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
     take, left = loop._Search.take, iter(range(count))
 
-    def interrupted(self: Any, candidate: Any, evaluation: Evaluation) -> Any:
+    def interrupted(self: Any) -> None:
         if next(left, None) is None:
             monkeypatch.setattr(loop._Search, "take", take)
             raise KeyboardInterrupt
-        return take(self, candidate, evaluation)
+        take(self)
 
     monkeypatch.setattr(loop._Search, "take", interrupted)
 

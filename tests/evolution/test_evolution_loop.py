@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,7 +27,7 @@ from toy import (
 
 from cupilot.errors import CupilotError, MachineError
 from cupilot.evolution.executor import LocalExecutor
-from cupilot.evolution.loop import Progress, evolve
+from cupilot.evolution.loop import Progress, Surroundings, evolve
 from cupilot.evolution.store import SqliteStore, create_store, open_store
 from cupilot.records import Evaluation, Failure, Individual, Kernel, RunResult, Strategy, Task, Timing
 from cupilot.testing.samples import SPEC
@@ -40,8 +41,9 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 def run(store: SqliteStore, agents: Any = None, evaluator: Any = evaluate_toy, **options: Any) -> RunResult:
-    options = {"info": TOY_INFO, "spec": SPEC, "executor": ShuffledExecutor(Random(7)), **options}
-    return evolve(TOY_TASK, agents or ToyAgents(), evaluator, store=store, **options)
+    info = options.pop("info", TOY_INFO)
+    parts = {"spec": SPEC, "executor": ShuffledExecutor(Random(7)), "store": store, **options}
+    return evolve(TOY_TASK, agents or ToyAgents(), evaluator, info, Surroundings(**parts))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -99,6 +101,10 @@ def test_the_store_tells_the_whole_story(store: SqliteStore, tmp_path: Path) -> 
         assert one.reason
     kinds = {kind for kind, _ in store.notes()}
     assert kinds >= {"guidance", "select", "best", "stop"}
+    for kind, text in store.notes():
+        if kind == "select":
+            chosen = re.findall(r"\d+", text.partition(":")[2].partition(";")[0])
+            assert len(chosen) == len(set(chosen)), "nobody is chosen twice"
 
 
 def test_failures_are_kept_and_never_win(store: SqliteStore) -> None:
@@ -120,14 +126,16 @@ class FirstFails(ToyAgents):
     def initialize(self, *arguments: Any) -> tuple[Strategy, ...]:
         return strategy(frozenset({"vector", "stage", "pad"})), strategy(frozenset({"tile"}))
 
-    def revise(self, task: Task, kernel: Kernel, strategy_: Strategy, evaluation: Evaluation) -> Kernel:
+    def revise(self, brief: Any, kernel: Kernel, strategy_: Strategy, evaluation: Evaluation) -> Kernel | Failure:
+        if evaluation.correct:
+            return super().revise(brief, kernel, strategy_, evaluation)
         cards = read(kernel)
         return write(cards - {self.drop} if self.drop else cards | {min(GAINS.keys() - cards)})
 
 
 def test_a_repair_is_an_individual_of_its_own(store: SqliteStore) -> None:
     run(store, FirstFails(drop="vector"))
-    failed, _, repaired = list(store.individuals())[1:4]
+    failed, repaired = list(store.individuals())[1:3]
     assert not failed.evaluation.correct
     assert repaired.evaluation.correct
     assert (repaired.origin, repaired.parents) == ("revise", (failed.id,))
@@ -153,7 +161,7 @@ def test_a_strategy_without_a_kernel_is_kept_but_not_evaluated(store: SqliteStor
 
 def test_a_plain_kernel_that_fails_is_an_error_with_its_reason(store: SqliteStore) -> None:
     class Wrong(ToyAgents):
-        def generate(self, task: Task) -> Kernel:
+        def generate(self, brief: Any) -> Kernel:
             return write(frozenset({"vector", "stage"}))
 
     with pytest.raises(CupilotError, match=r"plain kernel for relu failed.*wrong-result.*do not go together"):
@@ -166,7 +174,7 @@ def test_stops_on_a_plateau(store: SqliteStore) -> None:
         return Evaluation(kernel.digest, task.name, "sample", timing=Timing(PLAIN_S, "modelled", "sample"))
 
     seen: list[Progress] = []
-    result = run(store, evaluator=flat, patience=2, on_event=seen.append)
+    result = run(store, evaluator=flat, info=replace(TOY_INFO, patience=2), on_event=seen.append)
     assert result.stopped == "plateau"
     assert result.best.id == 0, "of equal kernels the first is kept"
     assert [one.generation for one in seen if one.kind == "generation"] == [0, 1]
@@ -289,7 +297,7 @@ def test_candidates_in_flight_are_kept_when_right(store: SqliteStore) -> None:
         if progress.kind == "individual" and progress.result.evaluations == 2:
             raise KeyboardInterrupt
 
-    result = run(store, Three(), on_event=on_event)
+    result = run(store, Three(), on_event=on_event, info=replace(TOY_INFO, generations=0))
     assert result.stopped == "interrupted"
     assert [sorted(one.strategy.cards) for one in store.individuals()] == [[], ["pad"], ["tile"]]
     assert (result.evaluations, result.failures, result.best.strategy.cards) == (3, 0, {"tile"})

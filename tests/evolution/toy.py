@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import combinations
 from random import Random
 from typing import Any
 
+from cupilot.contracts import Brief
 from cupilot.gpu.spec import GpuSpec
-from cupilot.records import Evaluation, Failure, Guidance, Individual, Kernel, Move, Strategy, Task, Timing
+from cupilot.records import Evaluation, Failure, Guidance, Kernel, Move, Strategy, Task, Timing
 from cupilot.testing.samples import INFO, TASK
 
 GAINS = {"tile": 0.4, "vector": 0.7, "unroll": 0.9, "swizzle": 0.8, "stage": 0.6, "pad": 1.2}
@@ -46,33 +47,35 @@ class ToyAgents:
         self.repairs = repairs
         self.untranslatable = untranslatable
 
-    def generate(self, task: Task) -> Kernel:
+    def generate(self, brief: Brief) -> Kernel:
         return write(frozenset())
 
     def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
         return Guidance("memory-bound", "dram", 2.0, "memory-bound; aim for fewer bytes")
 
-    def initialize(self, task: Task, guidance: Guidance, count: int, rng: Random) -> tuple[Strategy, ...]:
+    def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
         cards = rng.sample(sorted(GAINS), min(count, len(GAINS)))
         return tuple(strategy(frozenset({card})) for card in cards)
 
-    def cross(self, task: Task, parents: Sequence[Individual], guidance: Guidance, rng: Random) -> Strategy:
-        cards = parents[0].strategy.cards
-        if len(parents) == 2:
-            union = cards | parents[1].strategy.cards
+    def cross(self, brief: Brief, rng: Random) -> Strategy:
+        cards = brief.parents[0].strategy.cards
+        if len(brief.parents) == 2:
+            union = cards | brief.parents[1].strategy.cards
             return strategy(union if allowed(union) else union - {rng.choice(sorted(FORBIDDEN))})
         return strategy(cards ^ {rng.choice(sorted(GAINS))})
 
-    def translate(self, task: Task, kernel: Kernel, strategy: Strategy) -> Kernel | Failure:
+    def translate(self, brief: Brief, strategy: Strategy) -> Kernel | Failure:
         if strategy.cards & self.untranslatable:
             return Failure("build", "unsupported", "no recipe for this move")
         return write(strategy.cards)
 
-    def align(self, task: Task, kernel: Kernel, strategy_: Strategy) -> Strategy:
+    def align(self, brief: Brief, kernel: Kernel, strategy_: Strategy, evaluation: Evaluation) -> Strategy:
         return strategy(read(kernel))
 
-    def revise(self, task: Task, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | None:
-        return write(read(kernel) - {"vector"}) if self.repairs else None
+    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | Failure:
+        if self.repairs and not evaluation.correct:
+            return write(read(kernel) - {"vector"})
+        return Failure("revise", "given-up", "nothing to repair")
 
 
 def strategy(cards: frozenset[str]) -> Strategy:

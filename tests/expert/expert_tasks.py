@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from cupilot.records import Argument, Op, Task, TensorSpec
+from cupilot.contracts import Brief
+from cupilot.records import Argument, Guidance, Individual, Op, Task, TensorSpec
+from cupilot.testing.samples import SPEC
 
 Step = tuple[str, tuple[tuple[str, object], ...]]
 RELU: Step = ("aten.relu.default", ())
@@ -39,3 +41,7 @@ FAMILIES: dict[str, Callable[[], Task]] = {
     "softmax": softmax_task,
     "matmul": matmul_task,
 }
+
+
+def brief(task: Task, guidance: Guidance | None = None, parents: Sequence[Individual] = ()) -> Brief:
+    return Brief(task, SPEC, guidance, tuple(parents))

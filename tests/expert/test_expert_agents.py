@@ -7,7 +7,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from expert_tasks import FAMILIES, elementwise_task, matmul_task, softmax_task
+from expert_tasks import FAMILIES, brief, elementwise_task, matmul_task, softmax_task
 
 from cupilot.contracts import Agents
 from cupilot.errors import UnmatchedTask
@@ -65,23 +65,23 @@ def test_guidance_without_a_time_goes_by_the_task() -> None:
 
 
 def test_first_strategies_are_distinct_legal_and_filled_up(task: Task, guidance: Guidance) -> None:
-    first = EXPERT.initialize(task, guidance, 12, Random(4))
+    first = EXPERT.initialize(brief(task, guidance), 12, Random(4))
     assert len(first) == 12
     space = EXPERT.space(task)
     for index, one in enumerate(first):
         assert one.moves, "the plain kernel is there already"
         assert space.faults(one) == ()
         assert all(distance(one, other) > 0 for other in first[:index])
-    assert first != EXPERT.initialize(task, guidance, 12, Random(5))
+    assert first != EXPERT.initialize(brief(task, guidance), 12, Random(5))
 
 
 def test_children_are_legal_and_new(task: Task, guidance: Guidance) -> None:
     space = EXPERT.space(task)
-    first = EXPERT.initialize(task, guidance, 8, Random(1))
+    first = EXPERT.initialize(brief(task, guidance), 8, Random(1))
     rng = Random(2)
     for one, other in pairwise(first):
         for parents in ([one], [one, other]):
-            child = EXPERT.cross(task, [individual(p, 1e-3) for p in parents], guidance, rng)
+            child = EXPERT.cross(brief(task, guidance, [individual(p, 1e-3) for p in parents]), rng)
             assert space.faults(child) == ()
             assert not any(same(child, parent) for parent in parents)
 
@@ -94,7 +94,7 @@ def test_the_faster_parent_and_the_limit_weigh_more() -> None:
     rng = Random(0)
     kept = {"shared-cache": 0, "register-cache": 0}
     for _ in range(60):
-        child = EXPERT.cross(task, [individual(shared, 1e-3), individual(registers, 2e-3)], guidance, rng)
+        child = EXPERT.cross(brief(task, guidance, [individual(shared, 1e-3), individual(registers, 2e-3)]), rng)
         for card in kept:
             kept[card] += card in child.cards
     assert kept["register-cache"] > kept["shared-cache"]
@@ -104,7 +104,7 @@ def test_moves_from_elsewhere_do_not_stop_a_cross(guidance: Guidance) -> None:
     strange = Strategy((Move.of("my-own-trick"), Move.of("shared-tile", block_m=7)))
     task = elementwise_task()
     for parents in ([strange], [strange, strange]):
-        child = EXPERT.cross(task, [individual(p, 1e-3) for p in parents], guidance, Random(0))
+        child = EXPERT.cross(brief(task, guidance, [individual(p, 1e-3) for p in parents]), Random(0))
         assert EXPERT.space(task).faults(child) == ()
 
 
@@ -112,7 +112,7 @@ def test_moves_from_elsewhere_do_not_stop_a_cross(guidance: Guidance) -> None:
 
 
 def test_an_illegal_strategy_is_a_failure_with_its_reasons() -> None:
-    failure = EXPERT.translate(matmul_task(), Kernel(""), parse("register-block(thread_m=8, thread_n=8)", DECK))
+    failure = EXPERT.translate(brief(matmul_task()), parse("register-block(thread_m=8, thread_n=8)", DECK))
     assert isinstance(failure, Failure)
     assert (failure.stage, failure.kind) == ("translate", "illegal-strategy")
     assert "needs shared-tile" in failure.message
@@ -121,16 +121,19 @@ def test_an_illegal_strategy_is_a_failure_with_its_reasons() -> None:
 def test_align_strikes_what_the_kernel_does_not_do() -> None:
     task = softmax_task(64, 1001)
     claimed = Strategy((Move.of("block-per-row", "long rows"), Move.of("vector-load", "wide", width=4)), "words")
-    kernel = EXPERT.translate(task, Kernel(""), claimed)
+    kernel = EXPERT.translate(brief(task), claimed)
     assert isinstance(kernel, Kernel)
-    aligned = EXPERT.align(task, kernel, claimed)
+    aligned = EXPERT.align(brief(task), kernel, claimed, EVALUATION)
     assert aligned == Strategy((Move.of("block-per-row", "long rows"),), "words")
 
 
 def test_align_leaves_foreign_kernels_alone() -> None:
     strategy = parse("coalesce", DECK)
-    assert EXPERT.align(matmul_task(), Kernel("// Strategy: magic\n//   no-such-card\n"), strategy) == strategy
-    assert EXPERT.align(matmul_task(), Kernel("int x;"), strategy) == strategy
+    assert (
+        EXPERT.align(brief(matmul_task()), Kernel("// Strategy: magic\n//   no-such-card\n"), strategy, EVALUATION)
+        == strategy
+    )
+    assert EXPERT.align(brief(matmul_task()), Kernel("int x;"), strategy, EVALUATION) == strategy
 
 
 def test_a_kernel_too_large_for_the_device_is_made_smaller_and_aligned() -> None:
@@ -140,21 +143,24 @@ def test_a_kernel_too_large_for_the_device_is_made_smaller_and_aligned() -> None
         "double-buffer(buffers=2)",
         DECK,
     )
-    kernel = EXPERT.translate(task, Kernel(""), strategy)
+    kernel = EXPERT.translate(brief(task), strategy)
     assert isinstance(kernel, Kernel)
     failure = Failure("build", "resources", "uses too much shared data (0x8000 bytes, 0x4000 max)")
-    repaired = EXPERT.revise(task, kernel, strategy, replace(EVALUATION, failure=failure))
+    repaired = EXPERT.revise(brief(task), kernel, strategy, replace(EVALUATION, failure=failure))
     assert repaired is not None
     assert repaired != kernel
-    assert "double-buffer" not in EXPERT.align(task, repaired, strategy).cards
+    assert "double-buffer" not in EXPERT.align(brief(task), repaired, strategy, EVALUATION).cards
     wrong = Failure("verify", "wrong-result", "element 3 of the registers differs")
-    assert EXPERT.revise(task, kernel, strategy, replace(EVALUATION, failure=wrong)) is None
-    assert EXPERT.revise(task, EXPERT.generate(task), Strategy(), replace(EVALUATION, failure=failure)) is None
+    assert isinstance(EXPERT.revise(brief(task), kernel, strategy, replace(EVALUATION, failure=wrong)), Failure)
+    assert isinstance(
+        EXPERT.revise(brief(task), EXPERT.generate(brief(task)), Strategy(), replace(EVALUATION, failure=failure)),
+        Failure,
+    )
 
 
 def test_an_unknown_task_is_refused_by_every_role(guidance: Guidance) -> None:
     task = replace(elementwise_task(), graph=(replace(elementwise_task().graph[0], target="aten.cumsum.default"),))
     with pytest.raises(UnmatchedTask, match=r"aten\.cumsum\.default"):
-        EXPERT.generate(task)
+        EXPERT.generate(brief(task))
     with pytest.raises(UnmatchedTask):
-        EXPERT.initialize(task, guidance, 4, Random(0))
+        EXPERT.initialize(brief(task, guidance), 4, Random(0))

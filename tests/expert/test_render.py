@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from expert_tasks import FAMILIES, elementwise_task, matmul_task, softmax_task
+from expert_tasks import FAMILIES, brief, elementwise_task, matmul_task, softmax_task
 
 from cupilot.contracts import Built
 from cupilot.expert import Expert
@@ -34,14 +34,14 @@ launch-bounds(blocks=2)
 
 
 def translate(task: Task, text: str) -> Kernel:
-    kernel = EXPERT.translate(task, Kernel(""), parse(text, DECK))
+    kernel = EXPERT.translate(brief(task), parse(text, DECK))
     assert isinstance(kernel, Kernel), kernel
     return kernel
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_plain_kernels_are_as_agreed(family: str) -> None:
-    source = EXPERT.generate(FAMILIES[family]()).source
+    source = EXPERT.generate(brief(FAMILIES[family]())).source
     assert source == (GOLDEN / f"{family}.cu").read_text()
 
 
@@ -75,8 +75,8 @@ def test_every_kernel_is_well_formed_and_names_its_strategy(family: str) -> None
 
 def test_reasons_do_not_change_the_kernel() -> None:
     task = elementwise_task()
-    one = EXPERT.translate(task, Kernel(""), Strategy((Move.of("unroll", "because", factor=2),)))
-    other = EXPERT.translate(task, Kernel(""), Strategy((Move.of("unroll", "why not", factor=2),), "text"))
+    one = EXPERT.translate(brief(task), Strategy((Move.of("unroll", "because", factor=2),)))
+    other = EXPERT.translate(brief(task), Strategy((Move.of("unroll", "why not", factor=2),), "text"))
     assert one == other
 
 
@@ -102,12 +102,12 @@ def test_moves_show_in_the_code(task: Task, text: str, has: str, lacks: str) -> 
 
 
 def test_coalesce_swaps_the_roles_of_the_thread_indices() -> None:
-    assert "const int row = blockIdx.x" in EXPERT.generate(matmul_task()).source
+    assert "const int row = blockIdx.x" in EXPERT.generate(brief(matmul_task())).source
     assert "const int row = blockIdx.y" in translate(matmul_task(), "coalesce").source
 
 
 def test_pointwise_operators_after_a_product_are_fused() -> None:
-    source = EXPERT.generate(matmul_task(64, 64, 64, ("aten.relu.default", ()))).source
+    source = EXPERT.generate(brief(matmul_task(64, 64, 64, ("aten.relu.default", ())))).source
     assert "= apply(sum);" in source
     assert "then relu" in source
 
@@ -115,7 +115,7 @@ def test_pointwise_operators_after_a_product_are_fused() -> None:
 def test_arguments_keep_the_order_of_the_task() -> None:
     task = matmul_task()
     swapped = Task(task.name, "", tuple(reversed(task.arguments)), task.outputs, task.graph)
-    assert "forward(torch::Tensor b, torch::Tensor a)" in EXPERT.generate(swapped).source
+    assert "forward(torch::Tensor b, torch::Tensor a)" in EXPERT.generate(brief(swapped)).source
 
 
 @pytest.mark.parametrize(

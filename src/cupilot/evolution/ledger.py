@@ -1,38 +1,17 @@
-"""Everything a run has tried so far: candidates, individuals, the best, and the counts.
+"""Everything a run has tried so far: individuals, the best, and the counts.
 
-The ledger hands out ids, refuses what was tried before, keeps every individual in the store
-before it is used, and leaves the best kernel on disk whenever it improves.
+The ledger hands out ids, keeps every individual in the store before it is used, and leaves the best
+kernel on disk whenever it improves.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cupilot.contracts import Store
+from cupilot.evolution.development import Attempt, Development
 from cupilot.evolution.result import moves_text, write_best
-from cupilot.records import Evaluation, Failure, Individual, Kernel, RunInfo, RunResult, Strategy
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A strategy that is to be tried, and where it came from; see `Individual` for the words."""
-
-    generation: int
-    origin: str
-    strategy: Strategy
-    parents: tuple[int, ...]
-    reason: str
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A proposal turned into a kernel, with the id it will have; ``revisions`` counts repairs."""
-
-    id: int
-    proposal: Proposal
-    kernel: Kernel
-    revisions: int = 0
+from cupilot.records import Individual, RunInfo, RunResult
 
 
 class Ledger:
@@ -40,13 +19,13 @@ class Ledger:
 
     def __init__(self, info: RunInfo, store: Store, folder: Path | None) -> None:
         self.info = info
-        self.tried = 0
         self.evaluations = 0
         self.failures = 0
+        self.all: list[Individual] = []
         self.correct: list[Individual] = []
+        self.strategies: set[str] = set()
         self._store = store
         self._folder = folder
-        self._strategies: set[str] = set()
         self._kernels: dict[str, int] = {}
 
     @property
@@ -59,38 +38,26 @@ class Ledger:
         """The fastest so far; of equal ones the earliest."""
         return min(self.correct, key=fitness)
 
-    def knows(self, strategy: Strategy) -> bool:
-        """Whether a strategy with the same moves was tried, whatever became of it."""
-        return moves_text(strategy) in self._strategies
-
     def note(self, kind: str, text: str) -> None:
         self._store.note(kind, text)
 
-    def plan(self, proposal: Proposal, kernel: Kernel, revisions: int = 0) -> Candidate | None:
-        """A candidate with an id of its own; None when its kernel was tried before."""
-        self._strategies.add(moves_text(proposal.strategy))
-        if kernel.digest in self._kernels:
-            text = (
-                f"{moves_text(proposal.strategy) or 'no move'} gives the same kernel as {self._kernels[kernel.digest]}"
-            )
-            self.note("duplicate", text)
-            return None
-        candidate = Candidate(self._take_id(), proposal, kernel, revisions)
-        self._kernels[kernel.digest] = candidate.id
-        return candidate
-
-    def admit(self, candidate: Candidate, evaluation: Evaluation, strategy: Strategy) -> Individual:
-        """Keep an evaluated candidate under its (aligned) strategy."""
-        self.evaluations += 1
-        self._strategies.add(moves_text(strategy))
-        proposal = replace(candidate.proposal, strategy=strategy)
-        return self._keep(candidate.id, proposal, candidate.kernel, evaluation)
-
-    def reject(self, proposal: Proposal, failure: Failure) -> None:
-        """Keep a strategy that could not be turned into a kernel; nothing was evaluated."""
-        self._strategies.add(moves_text(proposal.strategy))
-        evaluation = Evaluation("", self.info.task, self.info.device, failure)
-        self._keep(self._take_id(), proposal, Kernel(""), evaluation)
+    def admit(self, development: Development) -> list[Individual]:
+        """Keep what came of an assignment; kernels that are known already are only noted."""
+        assignment = development.assignment
+        if assignment.strategy is not None:
+            self.strategies.add(moves_text(assignment.strategy))
+        added: list[Individual] = []
+        for attempt in development.attempts:
+            self.strategies.add(moves_text(attempt.strategy))
+            digest = attempt.kernel.digest
+            if attempt.kernel.source and digest in self._kernels:
+                moves = moves_text(attempt.strategy) or "no move"
+                self.note("duplicate", f"{moves} gives the same kernel as {self._kernels[digest]}")
+                continue
+            added.append(self._keep(development, attempt, added[-1] if added else None))
+        for kind, text in development.remarks:
+            self.note(kind, f"{added[-1].id}: {text}" if added else text)
+        return added
 
     def result(self, stopped: str) -> RunResult:
         folder = "" if self._folder is None else str(self._folder)
@@ -103,22 +70,27 @@ class Ledger:
             write_best(self._folder, result)
         return result
 
-    def _keep(self, id_: int, proposal: Proposal, kernel: Kernel, evaluation: Evaluation) -> Individual:
+    def _keep(self, development: Development, attempt: Attempt, before: Individual | None) -> Individual:
+        assignment = development.assignment
+        parents = tuple(one.id for one in assignment.brief.parents)
+        origin, reason = assignment.origin, assignment.reason
+        if before is not None:
+            failure = before.evaluation.failure
+            parents, origin = (before.id,), "revise"
+            reason = f"repairs the {failure.kind if failure is not None else 'regression'} of {before.id}"
         individual = Individual(
-            id_,
-            proposal.generation,
-            proposal.origin,
-            proposal.strategy,
-            kernel,
-            evaluation,
-            proposal.parents,
-            proposal.reason,
-        )
+            len(self.all), assignment.generation, origin, attempt.strategy, attempt.kernel, attempt.evaluation,
+            parents, reason,
+        )  # fmt: skip
         self._store.add(individual)
+        self.all.append(individual)
+        if attempt.kernel.source:
+            self._kernels[attempt.kernel.digest] = individual.id
+            self.evaluations += 1
         if individual.time_s is None:
             self.failures += 1
         elif self.correct and not comparable(individual, self.first):
-            self.note("not-ranked", f"{id_}: its time is of another kind than that of the plain kernel")
+            self.note("not-ranked", f"{individual.id}: its time is of another kind than that of the plain kernel")
         else:
             self._rank(individual)
         return individual
@@ -130,15 +102,16 @@ class Ledger:
             if self._folder is not None:
                 write_best(self._folder, self.result("running"))
 
-    def _take_id(self) -> int:
-        self.tried += 1
-        return self.tried - 1
 
+def fitness(individual: Individual) -> tuple[float, float, int]:
+    """Smaller is better: time, then how little the limiting unit is used, then age.
 
-def fitness(individual: Individual) -> tuple[float, int]:
-    """Smaller is better; the id makes the order total, so that it never depends on chance."""
-    assert individual.time_s is not None, "only correct individuals are ranked"
-    return individual.time_s, individual.id
+    The id makes the order total, so that it never depends on chance.
+    """
+    timing = individual.evaluation.timing
+    assert timing is not None, "only correct individuals are ranked"
+    used = max((seconds for _, seconds in timing.breakdown), default=0.0) / timing.time_s
+    return timing.time_s, -used, individual.id
 
 
 def comparable(one: Individual, other: Individual) -> bool:

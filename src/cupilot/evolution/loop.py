@@ -1,35 +1,54 @@
 """Strategy-coordinated evolution: strategies are crossed, kernels are written from them.
 
-One run: a plain kernel, a first population of strategies, then generations of crossing, mutating
-and selecting.  Everything that costs or decides is passed in.  All choices are made here, in one
-thread and in a fixed order (results are taken in the order of submission), so a seed gives the
-same run however the executor schedules it.  Not here yet: epochs, the pool, budgets, resuming.
+One run: a plain kernel, a first population of strategies, then generations of crossing and mutating;
+several epochs of that, each starting from the best so far.  Everything that costs or decides is
+passed in.
+
+Candidates are developed several at a time (see `development`), but all choices are made here, in one
+thread: results are taken in the order of submission, and a new candidate is begun when `in_flight`
+are under way, knowing exactly the results taken so far.  So a seed gives the same run however the
+executor schedules it, and a killed run is resumed by repeating it with the evaluations that the
+store remembers.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from cupilot.contracts import Agents, Executor, Store
+from cupilot.contracts import Agents, Brief, Executor, Store
 from cupilot.errors import CupilotError
-from cupilot.evolution.ledger import Candidate, Ledger, Proposal, fitness
+from cupilot.evolution.budget import Spending
+from cupilot.evolution.development import Assignment, Development, develop
+from cupilot.evolution.ledger import Ledger, fitness
+from cupilot.evolution.memory import Evaluator, Memory
+from cupilot.evolution.operators import Shares
+from cupilot.evolution.result import moves_text
 from cupilot.evolution.selection import mate, survivors, tournament
 from cupilot.gpu.spec import GpuSpec
-from cupilot.records import Evaluation, Failure, Guidance, Individual, Kernel, RunInfo, RunResult, Strategy, Task
-
-Evaluator = Callable[[Task, Kernel], Evaluation]
+from cupilot.records import (
+    Budget,
+    Evaluation,
+    Guidance,
+    Individual,
+    Kernel,
+    PoolRecord,
+    RunInfo,
+    RunResult,
+    Strategy,
+    Task,
+)
 
 ELITE = 2
-MUTATION_SHARE = 0.4
-DRAWS = 12  # tries to breed a strategy that was not tried before
 REVISIONS = 1
 NEAR_LIMIT = 1.05
 LEAST_GAIN = 0.001
+BARREN = 2  # broods in which nothing new came up
+REMEMBERED = 5  # attempts of a lineage that a role is told about
 
 
 @dataclass(frozen=True)
@@ -39,41 +58,58 @@ class Progress:
     kind: str
     generation: int
     result: RunResult
+    left: str = ""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a search has around it; every part but the first three may be left out.
+
+    ``recall`` gives pool records similar to a task, given the plain kernel's evaluation; ``remember``
+    is told the best individual at the end of each epoch.  ``known`` are individuals of a killed run.
+    """
+
+    spec: GpuSpec
+    executor: Executor
+    store: Store
+    folder: Path | None = None
+    limit_s: float | None = None
+    spending: Spending = field(default_factory=lambda: Spending(Budget(), lambda: 0.0))
+    recall: Callable[[Task, Evaluation], tuple[PoolRecord, ...]] = lambda task, evaluation: ()
+    remember: Callable[[Individual, Individual, Guidance | None], None] = lambda plain, best, guidance: None
+    on_event: Callable[[Progress], None] = lambda progress: None
+    known: Iterable[Individual] = ()
 
 
 def evolve(
     task: Task,
     agents: Agents,
     evaluator: Evaluator,
-    *,
-    spec: GpuSpec,
-    executor: Executor,
-    store: Store,
     info: RunInfo,
-    folder: Path | None = None,
-    limit_s: float | None = None,
-    patience: int = 3,
-    on_event: Callable[[Progress], None] = lambda progress: None,
+    around: Surroundings,
+    plain: Kernel | None = None,
 ) -> RunResult:
-    """Search for a faster kernel; seed, population and generations are those of ``info``.
+    """Search for a faster kernel; seed, population, generations, epochs and guidance are those of ``info``.
 
-    Ends when the generations are done, after ``patience`` of them without a gain, within 5 % of
-    ``limit_s``, when no new strategy is to be found, or on Ctrl-C, which keeps the best so far.
-    ``folder`` receives the best kernel whenever there is a better one.  The executor and the store
-    stay the caller's.  A plain kernel that fails is a `CupilotError`: there is nothing to start from.
+    Ends when all epochs are done, after several generations without a gain, within 5 % of
+    ``limit_s``, when no new strategy is to be found, when the budget is spent, or on Ctrl-C, which
+    keeps the best so far.  ``folder`` receives the best kernel whenever there is a better one.  The
+    executor and the store stay the caller's.  A plain kernel that fails is a `CupilotError`: there is
+    nothing to start from.
     """
-    search = _Search(task, agents, evaluator, spec, executor, Ledger(info, store, folder), on_event)
+    memory = Memory(evaluator, around.spending, around.known)
+    search = _Search(task, agents, memory, info, around, Ledger(info, around.store, around.folder))
     try:
-        plain = agents.generate(task)
-        store.begin(info)
+        plain = plain or agents.generate(Brief(task, around.spec))
+        around.store.begin(info)
         try:
             search.start(plain)
-            stopped = search.go(limit_s, patience)
+            stopped = search.run()
         except KeyboardInterrupt:
             if not search.ledger.correct:
                 raise
             stopped = "interrupted"
-            search.salvage({individual.id for individual in store.individuals()})
+            search.salvage()
     finally:
         search.cancel()
     search.ledger.note("stop", WHY[stopped])
@@ -85,6 +121,7 @@ WHY = {
     "plateau": "no gain for several generations",
     "limit": "the best kernel is within 5 % of the task's limit on this device",
     "exhausted": "no strategy was found that had not been tried",
+    "budget": "the budget is spent",
     "interrupted": "interrupted by the user",
 }
 
@@ -95,158 +132,207 @@ class _Search:
 
     task: Task
     agents: Agents
-    evaluator: Evaluator
-    spec: GpuSpec
-    executor: Executor
+    evaluator: Memory
+    info: RunInfo
+    around: Surroundings
     ledger: Ledger
-    on_event: Callable[[Progress], None]
-    pending: deque[tuple[Candidate, Future[Evaluation]]] = field(default_factory=deque)
+    shares: Shares = field(default_factory=Shares)
+    pending: deque[tuple[Assignment, Future[Development]]] = field(default_factory=deque)
+    number: int = 0
+    generation: int = 0
+    shown: int = 0  # the generation whose candidates are being taken
+    stale: int = 0
+    barren: int = 0  # candidates in a row that brought nothing new
+    placed: Guidance | None = None  # where the plain kernel stands
+    population: tuple[Individual, ...] = ()
+    newcomers: list[Individual] = field(default_factory=list)  # taken since the last selection
 
-    # --- the course of a run -------------------------------------------------------------
+    # --- the course of a run ---------------------------------------------------------------
 
     def start(self, plain: Kernel) -> None:
         """Evaluate the plain kernel; it must be correct."""
-        proposal = Proposal(0, "plain", Strategy(), (), "the plain kernel, to start from")
-        candidate = self.ledger.plan(proposal, plain, REVISIONS)
-        assert candidate is not None, "nothing was planned before the plain kernel"
-        individuals = self.assess(iter([candidate]))
+        brief = Brief(self.task, self.around.spec)
+        self.submit("plain", brief, "the plain kernel, to start from", Strategy(), plain)
+        self.take()
         if not self.ledger.correct:
-            failure = individuals[0].evaluation.failure
+            failure = self.ledger.all[0].evaluation.failure
             why = "it was not timed" if failure is None else f"{failure.stage}, {failure.kind}: {failure.message}"
             raise CupilotError(f"the plain kernel for {self.task.name} failed ({why}); there is nothing to start from")
+        self.population = (self.ledger.first,)
         self.report("plain", 0)
 
-    def go(self, limit_s: float | None, patience: int) -> str:
-        """All generations; returns why it ended."""
-        info = self.ledger.info
-        population: tuple[Individual, ...] = (self.ledger.first,)
-        stale = 0
-        for generation in range(info.generations + 1):
-            if self.near(limit_s):
-                return "limit"
-            if stale >= patience:
-                return "plateau"
-            # a generator per generation: a resumed run needs no state but the seed
-            rng = Random(f"{info.seed}/{generation}")
-            before, tried = fitness(self.ledger.best)[0], self.ledger.tried
-            self.assess(self.breed(generation, population, rng))
-            if generation > 0 and self.ledger.tried == tried:
-                return "exhausted"
-            population = self.select(generation, population, rng)
-            stale = 0 if fitness(self.ledger.best)[0] < before * (1 - LEAST_GAIN) else stale + 1
-            self.report("generation", generation)
-        return "limit" if self.near(limit_s) else "generations"
+    def run(self) -> str:
+        """All epochs; returns why it ended."""
+        for epoch in range(self.info.epochs):
+            stopped = self.epoch(epoch)
+            self.drain()
+            self.report("generation", self.shown)
+            self.shown += 1
+            self.around.remember(self.ledger.first, self.ledger.best, self.placed)
+            if stopped:
+                return stopped
+        return "generations"
 
-    def near(self, limit_s: float | None) -> bool:
+    def epoch(self, epoch: int) -> str:
+        """A first population and its generations; returns why the run is to end, if it is.
+
+        Generations are not waited for: the first children of one are begun while the last of the one
+        before are under way, so that neither agents nor device stand idle.
+        """
+        guidance = self.guidance(self.ledger.best)
+        self.placed = self.placed or guidance
+        for round_ in range(self.info.generations + 1):
+            self.generation = epoch * (self.info.generations + 1) + round_
+            if stopped := self.over():
+                return stopped
+            before = fitness(self.ledger.best)[0]
+            first = round_ == 0
+            proposals = self.initial(epoch, guidance) if first else self.children()
+            if stopped := self.breed(proposals, self.info.population if first else self.brood):
+                return stopped
+            if round_ == self.info.generations:
+                self.drain()
+            self.select()
+            self.stale = 0 if fitness(self.ledger.best)[0] < before * (1 - LEAST_GAIN) else self.stale + 1
+        return "limit" if self.near() else ""
+
+    @property
+    def brood(self) -> int:
+        return max(1, self.info.population - ELITE)
+
+    def over(self) -> str:
+        if self.near():
+            return "limit"
+        return "plateau" if self.stale >= self.info.patience else ""
+
+    def near(self) -> bool:
+        limit_s = self.around.limit_s
         return limit_s is not None and fitness(self.ledger.best)[0] <= NEAR_LIMIT * limit_s
 
-    def report(self, kind: str, generation: int) -> None:
-        self.on_event(Progress(kind, generation, self.ledger.result("running")))
+    def breed(self, proposals: Iterator[tuple[str, Brief, str, Strategy | None]], count: int) -> str:
+        """Begin up to ``count`` candidates, taking the oldest when enough are under way."""
+        for _, (origin, brief, reason, strategy) in zip(range(count), proposals, strict=False):
+            if spent := self.around.spending.exhausted():
+                self.ledger.note("budget", f"{spent} are spent")
+                return "budget"
+            self.submit(origin, brief, reason, strategy)
+            while len(self.pending) >= self.info.in_flight:
+                self.take()
+            if self.near():
+                return "limit"
+            if self.barren >= BARREN * self.brood:
+                return "exhausted"
+        return ""
 
-    # --- breeding and selecting ----------------------------------------------------------
-
-    def breed(self, generation: int, population: Sequence[Individual], rng: Random) -> Iterator[Candidate]:
-        """The candidates of a generation, one by one, so that the first run while the next are written."""
-        best, size = self.ledger.best, self.ledger.info.population
-        guidance = self.agents.foresee(self.task, best.evaluation, self.spec)
-        self.ledger.note("guidance", f"{best.id}: {guidance.sentence}")
-        first = generation == 0
-        proposals = self.initial(guidance, rng) if first else self.children(generation, population, guidance, rng)
-        enough = self.ledger.tried + (size if first else max(1, size - ELITE))
-        while self.ledger.tried < enough and (proposal := next(proposals, None)) is not None:
-            if not self.ledger.knows(proposal.strategy):
-                yield from self.translate(proposal)
-
-    def initial(self, guidance: Guidance, rng: Random) -> Iterator[Proposal]:
-        plain = self.ledger.first.id
-        for strategy in self.agents.initialize(self.task, guidance, self.ledger.info.population, rng):
-            yield Proposal(0, "initial", strategy, (plain,), f"a first strategy; limit: {guidance.limit}")
-
-    def children(
-        self, generation: int, population: Sequence[Individual], guidance: Guidance, rng: Random
-    ) -> Iterator[Proposal]:
-        for _ in range(DRAWS * self.ledger.info.population):
-            parents = self.parents(population, rng)
-            strategy = self.agents.cross(self.task, parents, guidance, rng)
-            origin = "cross" if len(parents) == 2 else "mutate"
-            ids = tuple(one.id for one in parents)
-            reason = f"{origin} of {_ids(parents)}; limit: {guidance.limit}"
-            yield Proposal(generation, origin, strategy, ids, reason)
-
-    def parents(self, population: Sequence[Individual], rng: Random) -> tuple[Individual, ...]:
-        first = tournament(population, rng)
-        if rng.random() < MUTATION_SHARE:
-            return (first,)
-        second = mate(first, population, rng)
-        return (first,) if second is None else (first, second)
-
-    def select(self, generation: int, population: Sequence[Individual], rng: Random) -> tuple[Individual, ...]:
-        """The next parents, out of the last ones and what was made of them."""
-        known = {one.id for one in population}
-        pool = [one for one in self.ledger.correct if one.id in known or one.generation == generation]
-        chosen = survivors(pool, self.ledger.info.population, ELITE, rng)
-        elite, rest = chosen[:ELITE], chosen[ELITE:]
-        text = f"generation {generation}: {_ids(elite)} as the fastest"
-        self.ledger.note("select", text + (f", {_ids(rest)} by tournament" if rest else ""))
-        return chosen
-
-    # --- strategies to kernels to individuals --------------------------------------------
-
-    def translate(self, proposal: Proposal) -> Iterator[Candidate]:
-        """The candidate of a proposal; none when the translator fails (kept) or the kernel is known."""
-        source = min((one for one in self.ledger.correct if one.id in proposal.parents), key=fitness).kernel
-        kernel = self.agents.translate(self.task, source, proposal.strategy)
-        if isinstance(kernel, Failure):
-            self.ledger.reject(proposal, kernel)
-        elif (candidate := self.ledger.plan(proposal, kernel)) is not None:
-            yield candidate
-
-    def assess(self, candidates: Iterator[Candidate]) -> list[Individual]:
-        """Evaluate new candidates and, at most once each, what the revisor makes of failed ones."""
-        for candidate in candidates:
-            self.submit(candidate)
-        individuals = []
+    def drain(self) -> None:
         while self.pending:
-            candidate, future = self.pending[0]
-            individual = self.take(candidate, future.result())
-            individuals.append(individual)
-            self.pending.popleft()
-            failure = individual.evaluation.failure
-            if failure is not None and candidate.revisions < REVISIONS:
-                self.revise(candidate, failure, individual.evaluation)
-        return individuals
+            self.take()
 
-    def submit(self, candidate: Candidate) -> None:
-        self.pending.append((candidate, self.executor.submit(self.evaluator, self.task, candidate.kernel)))
+    # --- what is tried ---------------------------------------------------------------------
 
-    def take(self, candidate: Candidate, evaluation: Evaluation) -> Individual:
-        strategy = candidate.proposal.strategy
-        if evaluation.correct:
-            strategy = self.agents.align(self.task, candidate.kernel, strategy)
-        individual = self.ledger.admit(candidate, evaluation, strategy)
-        if self.ledger.correct:
-            self.report("individual", individual.generation)
-        return individual
+    def guidance(self, individual: Individual) -> Guidance | None:
+        """Where an individual stands; None when the run goes without guidance."""
+        if not self.info.guided:
+            return None
+        guidance = self.agents.foresee(self.task, individual.evaluation, self.around.spec)
+        self.ledger.note("guidance", f"{individual.id}: {guidance.sentence}")
+        return guidance
 
-    def revise(self, candidate: Candidate, failure: Failure, evaluation: Evaluation) -> None:
-        proposal = candidate.proposal
-        kernel = self.agents.revise(self.task, candidate.kernel, proposal.strategy, evaluation)
-        if kernel is None:
-            self.ledger.note("given-up", f"{candidate.id}: the revisor sees no repair for the {failure.kind}")
-            return
-        reason = f"repairs the {failure.kind} of {candidate.id}"
-        repair = replace(proposal, origin="revise", parents=(candidate.id,), reason=reason)
-        revised = self.ledger.plan(repair, kernel, candidate.revisions + 1)
-        if revised is not None:
-            self.submit(revised)
+    def initial(self, epoch: int, guidance: Guidance | None) -> Iterator[tuple[str, Brief, str, Strategy | None]]:
+        best = self.ledger.best
+        similar = self.around.recall(self.task, self.ledger.first.evaluation)
+        brief = self.brief((best,), guidance, similar)
+        rng = Random(f"{self.info.seed}/epoch {epoch}")
+        aim = f"; limit: {guidance.limit}" if guidance is not None else ""
+        for strategy in self.agents.initialize(brief, self.info.population, rng):
+            if moves_text(strategy) not in self.ledger.strategies:
+                yield "initial", replace(brief, sample=self.number), f"a first strategy{aim}", strategy
 
-    # --- ending early --------------------------------------------------------------------
+    def children(self) -> Iterator[tuple[str, Brief, str, Strategy | None]]:
+        guidance = self.guidance(self.ledger.best)
+        while True:
+            rng = Random(f"{self.info.seed}/parents {self.number}")
+            parents = self.parents(rng)
+            origin = "cross" if len(parents) == 2 else "mutate"
+            aim = f"; limit: {guidance.limit}" if guidance is not None else ""
+            yield origin, self.brief(parents, guidance), f"{origin} of {_ids(parents)}{aim}", None
+
+    def parents(self, rng: Random) -> tuple[Individual, ...]:
+        first = tournament(self.population, rng)
+        if self.shares.draw(rng) == "mutate":
+            return (first,)
+        second = mate(first, self.population, rng)
+        return (first,) if second is None else tuple(sorted((first, second), key=fitness))
+
+    def brief(
+        self, parents: tuple[Individual, ...], guidance: Guidance | None, similar: tuple[PoolRecord, ...] = ()
+    ) -> Brief:
+        ids = {one.id for one in parents}
+        fastest_s = min(one.time_s or 0.0 for one in parents)
+        tried = [
+            one for one in self.ledger.all if ids & set(one.parents) and (one.time_s is None or one.time_s > fastest_s)
+        ]
+        return Brief(self.task, self.around.spec, guidance, parents, tuple(tried[-REMEMBERED:]), similar, self.number)
+
+    def select(self) -> None:
+        """The next parents, out of the last ones and what was made of them."""
+        ranked = {one.id for one in self.ledger.correct}
+        known = {one.id for one in self.population}
+        pool = [*self.population, *(one for one in self.newcomers if one.id in ranked - known)]
+        self.newcomers.clear()
+        rng = Random(f"{self.info.seed}/select {self.generation}")
+        self.population = survivors(pool, self.info.population, ELITE, rng)
+        elite, rest = self.population[:ELITE], self.population[ELITE:]
+        text = f"generation {self.generation}: {_ids(elite)} as the fastest"
+        text += f", {_ids(rest)} by tournament" if rest else ""
+        self.ledger.note("select", f"{text}; shares: {self.shares}")
+
+    # --- candidates under way --------------------------------------------------------------
+
+    def submit(
+        self, origin: str, brief: Brief, reason: str, strategy: Strategy | None, kernel: Kernel | None = None
+    ) -> None:
+        assignment = Assignment(
+            self.number, self.generation, origin, brief, reason, strategy, kernel, frozenset(self.ledger.strategies)
+        )
+        self.number += 1
+        self.around.spending.begin_candidate()
+        future = self.around.executor.submit(
+            develop, assignment, self.agents, self.evaluator, self.info.seed, REVISIONS
+        )
+        self.pending.append((assignment, future))
+
+    def take(self) -> None:
+        """Wait for the oldest candidate and take it in."""
+        assignment, future = self.pending[0]
+        development = future.result()
+        self.pending.popleft()
+        if assignment.generation > self.shown:  # the first of a generation: the one before is complete
+            self.report("generation", self.shown)
+            self.shown = assignment.generation
+        added = self.ledger.admit(development)
+        self.newcomers += added
+        self.barren = 0 if added else self.barren + 1
+        if assignment.origin in ("cross", "mutate"):
+            parent_s = min((one.time_s or 0.0 for one in assignment.brief.parents), default=0.0)
+            self.shares.record(
+                assignment.origin, any(one.time_s is not None and one.time_s < parent_s for one in added)
+            )
+        for _ in added:
+            if self.ledger.correct:
+                self.report("individual", assignment.generation)
+
+    def report(self, kind: str, generation: int) -> None:
+        result = self.ledger.result("running")
+        self.around.on_event(Progress(kind, generation, result, self.around.spending.left()))
+
+    # --- ending early ----------------------------------------------------------------------
 
     def cancel(self) -> None:
         for _, future in self.pending:
             future.cancel()
 
-    def salvage(self, stored: set[int]) -> None:
+    def salvage(self) -> None:
         """After Ctrl-C: drop what has not started, wait for what is running, keep what came out right.
 
         Failures are not kept: the signal may have reached a compiler in the middle of its work.
@@ -254,11 +340,12 @@ class _Search:
         """
         self.cancel()
         try:
-            for candidate, future in self.pending:
-                if future.cancelled() or candidate.id in stored or future.exception() is not None:
+            for _, future in self.pending:
+                if future.cancelled() or future.exception() is not None:
                     continue
-                if future.result().correct:
-                    self.take(candidate, future.result())
+                development = future.result()
+                right = [attempt for attempt in development.attempts if attempt.evaluation.correct]
+                self.ledger.admit(replace(development, attempts=right, remarks=[]))
         except KeyboardInterrupt:
             self.ledger.note("interrupted", "candidates in flight were given up")
 

@@ -48,6 +48,8 @@ def run_report(result: RunResult) -> dict[str, Any]:
         "seed": info.seed,
         "population": info.population,
         "generations": info.generations,
+        "epochs": info.epochs,
+        "guided": info.guided,
         "version": info.version,
         "evaluations": result.evaluations,
         "failures": result.failures,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cupilot.errors import DataError, StoreError
-from cupilot.records import Individual, RunInfo, RunResult, from_plain, to_plain
+from cupilot.records import Individual, PoolRecord, RunInfo, RunResult, from_plain, to_plain
 
 T = TypeVar("T")
 
@@ -87,17 +87,39 @@ class SqliteStore:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
         self._connection = connection
+        self._repeating = False
+        self._notes_to_skip = 0
 
     @property
     def begun(self) -> bool:
         return self._run_record("info") is not None
 
     def begin(self, info: RunInfo) -> None:
+        if self._repeating and self.begun:
+            if self.info() != info:
+                raise StoreError(f"{self.path} holds a run that was asked for something else")
+            return
         if self.begun:
             raise StoreError(f"{self.path} already holds a run")
         self._keep("info", info)
 
+    def repeat(self) -> tuple[Individual, ...]:
+        """Go on with a run by repeating it: what is here already is compared instead of added again."""
+        self._repeating = True
+        self._notes_to_skip = len(self._rows("SELECT added FROM note"))
+        return tuple(self.individuals())
+
+    def _is_repeated(self, individual: Individual) -> bool:
+        rows = self._rows("SELECT record FROM individual WHERE id = ?", individual.id) if self._repeating else []
+        if rows and self._decode(Individual, rows[0][0]).kernel != individual.kernel:
+            raise StoreError(
+                f"{self.path} cannot be continued: individual {individual.id} came out differently this time"
+            )
+        return bool(rows)
+
     def add(self, individual: Individual) -> None:
+        if self._is_repeated(individual):
+            return
         failure = individual.evaluation.failure
         with self.transaction():
             self._connection.execute(
@@ -113,6 +135,9 @@ class SqliteStore:
             )
 
     def note(self, kind: str, text: str) -> None:
+        if self._notes_to_skip > 0:
+            self._notes_to_skip -= 1
+            return
         with self.transaction():
             self._connection.execute("INSERT INTO note (kind, text) VALUES (?, ?)", (kind, text))
 
@@ -129,6 +154,16 @@ class SqliteStore:
         """The outcome; None while the run is going on, or when it was killed."""
         record = self._run_record("result")
         return None if record is None else self._decode(RunResult, record)
+
+    def recalled(self, number: int, ask: Callable[[], tuple[PoolRecord, ...]]) -> tuple[PoolRecord, ...]:
+        """What the pool answered the n-th question; a repeated run gets the same answer again."""
+        name = f"recalled {number}"
+        record = self._run_record(name)
+        if record is None:
+            answer = ask()
+            self._keep(name, answer)
+            return answer
+        return tuple(self._decode(PoolRecord, json.dumps(one)) for one in json.loads(record))
 
     def individuals(self) -> Iterator[Individual]:
         for row in self._rows("SELECT record FROM individual ORDER BY added"):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from random import Random
 
+from cupilot.contracts import Brief
 from cupilot.expert import breeding
 from cupilot.expert.matching import match
 from cupilot.expert.prophet import foresee
@@ -17,7 +18,7 @@ from cupilot.expert.recipe import Recipe, load_recipes
 from cupilot.expert.render import named_strategy, render
 from cupilot.expert.space import Space
 from cupilot.gpu.spec import GpuSpec
-from cupilot.records import Evaluation, Failure, Guidance, Individual, Kernel, Move, Strategy, Task
+from cupilot.records import Evaluation, Failure, Guidance, Kernel, Move, Strategy, Task
 from cupilot.strategies import Deck, load_deck
 
 # a kernel that asks for more than the device has, in the words of ptxas and of the runtime
@@ -40,32 +41,32 @@ class Expert:
         """The strategies it can realise for a task; `UnmatchedTask` when there are none."""
         return Space(match(task, self._recipes), self._deck)
 
-    def generate(self, task: Task) -> Kernel:
+    def generate(self, brief: Brief) -> Kernel:
         """Kernel Generator: one thread per independent result, nothing else."""
-        return render(self.space(task), Strategy())
+        return render(self.space(brief.task), Strategy())
 
     def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
         """Roofline Prophet: zone by intensity and time, limit as the timing names it."""
         return foresee(task, evaluation, spec)
 
-    def initialize(self, task: Task, guidance: Guidance, count: int, rng: Random) -> tuple[Strategy, ...]:
-        """SCE Manager: known starting points, then coverage of the space."""
-        return breeding.initialize(self.space(task), guidance, count, rng)
+    def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
+        """SCE Manager: what worked on similar kernels, known starting points, then coverage of the space."""
+        return breeding.initialize(self.space(brief.task), brief, count, rng)
 
-    def cross(self, task: Task, parents: Sequence[Individual], guidance: Guidance, rng: Random) -> Strategy:
+    def cross(self, brief: Brief, rng: Random) -> Strategy:
         """SCE Manager: a legal strategy out of the parents', the fastest parent counting most."""
-        ranked = sorted(parents, key=lambda parent: (parent.time_s is None, parent.time_s or 0.0))
-        return breeding.cross(self.space(task), [parent.strategy for parent in ranked], guidance, rng)
+        ranked = sorted(brief.parents, key=lambda parent: (parent.time_s is None, parent.time_s or 0.0))
+        return breeding.cross(self.space(brief.task), [parent.strategy for parent in ranked], brief.guidance, rng)
 
-    def translate(self, task: Task, kernel: Kernel, strategy: Strategy) -> Kernel | Failure:
-        """Strategy Translator: the recipe's template; the kernel passed in is not looked at."""
-        space = self.space(task)
+    def translate(self, brief: Brief, strategy: Strategy) -> Kernel | Failure:
+        """Strategy Translator: the recipe's template; the parents' kernels are not looked at."""
+        space = self.space(brief.task)
         faults = space.faults(strategy)
         if faults:
             return Failure("translate", "illegal-strategy", faults[0], log="\n".join(faults))
         return render(space, space.effective(strategy))
 
-    def align(self, task: Task, kernel: Kernel, strategy: Strategy) -> Strategy:
+    def align(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Strategy:
         """Strategy Translator: the moves that the kernel's head names, with their reasons.
 
         Of a kernel that is not the expert's nothing is known, and the strategy stays as it is.
@@ -75,16 +76,18 @@ class Expert:
             return strategy
         return Strategy(tuple(_reasoned(move, strategy) for move in found.moves), strategy.text)
 
-    def revise(self, task: Task, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | None:
+    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | Failure:
         """Kernel Revisor: a smaller kernel when resources ran out; nothing else can be repaired here."""
         failure = evaluation.failure
-        if failure is None or failure.stage not in _TOO_LARGE_STAGES or failure.kind == "finding":
-            return None
+        if failure is None or failure.stage not in _TOO_LARGE_STAGES:
+            return Failure("revise", "given-up", "recipes are right or wrong as a whole: there is nothing to repair")
         if not _TOO_LARGE.search(f"{failure.message}\n{failure.log}"):
-            return None
-        space = self.space(task)
+            return Failure("revise", "given-up", f"a recipe cannot be changed against a {failure.kind}")
+        space = self.space(brief.task)
         smaller = space.smaller(space.repair(named_strategy(kernel, self._deck) or strategy))
-        return render(space, space.effective(smaller)) if smaller is not None else None
+        if smaller is None:
+            return Failure("revise", "given-up", "the kernel is as small as the recipe can make it")
+        return render(space, space.effective(smaller))
 
 
 def _reasoned(move: Move, strategy: Strategy) -> Move:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import ceil
 from random import Random
 
+from cupilot.contracts import Brief
 from cupilot.expert.space import Space, with_move, with_parameter
 from cupilot.records import Guidance, Move, Strategy
 from cupilot.strategies import distance, merge, same
@@ -22,21 +24,34 @@ TRIES = 12
 MUTATIONS = {"add": 0.45, "change": 0.35, "drop": 0.2}
 
 
-def pays(space: Space, card: str, guidance: Guidance) -> float:
+# of the first strategies, the share that comes from similar tasks when there are any
+POOL_SHARE = 0.4
+
+
+def pays(space: Space, card: str, guidance: Guidance | None) -> float:
     """How well a card answers the guidance: 1 for relieving the limit, half for the right zone."""
+    if guidance is None:
+        return 0.0
     known = space.deck.card(card)
     return (1.0 if guidance.limit in known.relieves else 0.0) + (0.5 if guidance.zone in known.zones else 0.0)
 
 
-def initialize(space: Space, guidance: Guidance, count: int, rng: Random) -> tuple[Strategy, ...]:
-    """Up to ``count`` strategies, no two alike: half known starting points, half spread over the space.
+def initialize(space: Space, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
+    """Up to ``count`` strategies, no two alike.
 
-    The empty strategy is not among them: it is the plain kernel.
+    Some are what paid on similar tasks, some are known starting points, the rest is spread over the
+    space.  The empty strategy is not among them: it is the plain kernel.
     """
-    chosen = list(space.starts(guidance.limit))[: (count + 1) // 2]
+    guidance = brief.guidance
+    chosen = _from_pool(space, brief, ceil(POOL_SHARE * count))
+    half = len(chosen) + (count - len(chosen) + 1) // 2
+    for start in space.starts(guidance.limit if guidance is not None else ""):
+        if len(chosen) < half and not any(same(start, other) for other in chosen):
+            chosen.append(start)
 
     def chance(card: str) -> float:
-        return CHANCE + (RELIEF_CHANCE if guidance.limit in space.deck.card(card).relieves else 0.0)
+        relieves = guidance is not None and guidance.limit in space.deck.card(card).relieves
+        return CHANCE + (RELIEF_CHANCE if relieves else 0.0)
 
     drawn = [space.draw(rng, chance, "covers the space") for _ in range(DRAWS * max(count - len(chosen), 0))]
     while len(chosen) < count:
@@ -48,7 +63,22 @@ def initialize(space: Space, guidance: Guidance, count: int, rng: Random) -> tup
     return tuple(chosen)
 
 
-def cross(space: Space, parents: Sequence[Strategy], guidance: Guidance, rng: Random) -> Strategy:
+def _from_pool(space: Space, brief: Brief, most: int) -> list[Strategy]:
+    """Strategies of similar tasks, made legal for this one; the most similar first."""
+    found: list[Strategy] = []
+    for record in brief.similar:
+        moves = tuple(
+            replace(move, reason=f"paid {record.gain:.1f}x on {record.task}")
+            for move in record.strategy.moves
+            if move.card in space.cards
+        )
+        strategy = space.effective(space.repair(Strategy(moves)))
+        if strategy.moves and len(found) < most and not any(same(strategy, other) for other in found):
+            found.append(strategy)
+    return found
+
+
+def cross(space: Space, parents: Sequence[Strategy], guidance: Guidance | None, rng: Random) -> Strategy:
     """One strategy out of two, the first parent being the better one; of one, a mutation."""
     if len(parents) < 2:
         return mutate(space, parents[0] if parents else Strategy(), guidance, rng)
@@ -70,11 +100,11 @@ def cross(space: Space, parents: Sequence[Strategy], guidance: Guidance, rng: Ra
 
 
 def mutate(
-    space: Space, strategy: Strategy, guidance: Guidance, rng: Random, avoid: Sequence[Strategy] = ()
+    space: Space, strategy: Strategy, guidance: Guidance | None, rng: Random, avoid: Sequence[Strategy] = ()
 ) -> Strategy:
     """A legal strategy one step away: a move added, dropped or re-parameterised; none of ``avoid``."""
     start = space.effective(space.repair(strategy))
-    steps: dict[str, Callable[[Space, Strategy, Guidance, Random], tuple[Strategy, frozenset[str]] | None]]
+    steps: dict[str, Callable[[Space, Strategy, Guidance | None, Random], tuple[Strategy, frozenset[str]] | None]]
     steps = {"add": _add, "change": _change, "drop": _drop}
     for _ in range(TRIES):
         kind = rng.choices(list(MUTATIONS), weights=list(MUTATIONS.values()))[0]
@@ -88,18 +118,20 @@ def mutate(
     return space.draw(rng, lambda card: CHANCE, "no single step was legal")
 
 
-def _add(space: Space, strategy: Strategy, guidance: Guidance, rng: Random) -> tuple[Strategy, frozenset[str]] | None:
+def _add(
+    space: Space, strategy: Strategy, guidance: Guidance | None, rng: Random
+) -> tuple[Strategy, frozenset[str]] | None:
     absent = [card for card in space.cards if card not in strategy.cards]
     if not absent:
         return None
     card = rng.choices(absent, weights=[0.5 + 2.0 * pays(space, card, guidance) for card in absent])[0]
-    relieved = guidance.limit in space.deck.card(card).relieves
-    reason = f"relieves {guidance.limit}" if relieved else "mutation: added"
+    relieved = guidance is not None and guidance.limit in space.deck.card(card).relieves
+    reason = f"relieves {guidance.limit}" if guidance is not None and relieved else "mutation: added"
     return with_move(strategy, space.drawn(card, rng, reason)), frozenset({card})
 
 
 def _change(
-    space: Space, strategy: Strategy, guidance: Guidance, rng: Random
+    space: Space, strategy: Strategy, guidance: Guidance | None, rng: Random
 ) -> tuple[Strategy, frozenset[str]] | None:
     options = [
         (move, name, value)
@@ -116,7 +148,9 @@ def _change(
     return with_move(strategy, changed), frozenset({move.card})
 
 
-def _drop(space: Space, strategy: Strategy, guidance: Guidance, rng: Random) -> tuple[Strategy, frozenset[str]] | None:
+def _drop(
+    space: Space, strategy: Strategy, guidance: Guidance | None, rng: Random
+) -> tuple[Strategy, frozenset[str]] | None:
     if not strategy.moves:
         return None
     weights = [1.0 / (0.5 + pays(space, move.card, guidance)) for move in strategy.moves]

@@ -33,8 +33,24 @@ class Individual:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """What a run may spend: caps, whichever is reached first; None: no cap."""
+
+    evaluations: int | None = None
+    wall_s: float | None = None
+    device_s: float | None = None
+    tokens: int | None = None
+    usd: float | None = None
+
+
+@dataclass(frozen=True)
 class RunInfo:
-    """What a run was asked to do; enough to repeat it."""
+    """What a run was asked to do; enough to repeat it.
+
+    ``in_flight`` candidates are developed at a time: it decides what each of them knows of the others,
+    so it belongs to the run and not to the machine.  ``guided`` and ``pooled`` are
+    false for ablations; ``timeout_s`` is what one candidate may take.
+    """
 
     task: str
     task_source: str
@@ -44,6 +60,13 @@ class RunInfo:
     population: int
     generations: int
     version: str
+    epochs: int = 1
+    in_flight: int = 4
+    guided: bool = True
+    pooled: bool = True
+    patience: int = 3
+    timeout_s: float = 60.0
+    budget: Budget = Budget()
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 
 import pytest
 
-from cupilot.contracts import Agents
+from cupilot.contracts import Agents, Brief
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Evaluation, Failure, Guidance, Individual, Kernel, Strategy, Task
 from cupilot.testing.samples import EVALUATION, FAILURE, SPEC, TASK
@@ -39,25 +40,29 @@ class AgentsContract:
         return agents.foresee(task, evaluation, spec)
 
     @pytest.fixture
-    def strategies(self, agents: Agents, task: Task, guidance: Guidance) -> tuple[Strategy, ...]:
-        return agents.initialize(task, guidance, 8, Random(1))
+    def start(self, task: Task, spec: GpuSpec, guidance: Guidance) -> Brief:
+        """What is known when there is only guidance."""
+        return Brief(task, spec, guidance)
 
     @pytest.fixture
-    def parents(
-        self, agents: Agents, task: Task, strategies: Sequence[Strategy], evaluation: Evaluation
-    ) -> tuple[Individual, Individual]:
-        kernel = agents.generate(task)
+    def strategies(self, agents: Agents, start: Brief) -> tuple[Strategy, ...]:
+        return agents.initialize(start, 8, Random(1))
+
+    @pytest.fixture
+    def brief(self, agents: Agents, start: Brief, strategies: Sequence[Strategy], evaluation: Evaluation) -> Brief:
+        """What is known when there are two parents."""
+        kernel = agents.generate(Brief(start.task, start.spec))
         made = [
             Individual(number, 0, "initial", strategy, kernel, evaluation)
             for number, strategy in enumerate((*strategies, Strategy()))
         ]
-        return made[0], made[1]
+        return replace(start, parents=(made[0], made[1]))
 
     def test_have_a_name(self, agents: Agents) -> None:
         assert agents.name
 
-    def test_generate_a_kernel_with_its_entry(self, agents: Agents, task: Task) -> None:
-        kernel = agents.generate(task)
+    def test_generate_a_kernel_with_its_entry(self, agents: Agents, task: Task, spec: GpuSpec) -> None:
+        kernel = agents.generate(Brief(task, spec))
         assert isinstance(kernel, Kernel)
         assert "__global__" in kernel.source
         assert f"{kernel.entry}(" in kernel.source
@@ -72,32 +77,33 @@ class AgentsContract:
         for one, other in combinations(strategies, 2):
             assert _moves(one) != _moves(other)
 
-    def test_initialize_keeps_to_the_count(self, agents: Agents, task: Task, guidance: Guidance) -> None:
-        assert len(agents.initialize(task, guidance, 1, Random(3))) == 1
+    def test_initialize_keeps_to_the_count(self, agents: Agents, start: Brief) -> None:
+        assert len(agents.initialize(start, 1, Random(3))) == 1
 
-    def test_initialize_depends_on_the_generator_only(self, agents: Agents, task: Task, guidance: Guidance) -> None:
-        first = agents.initialize(task, guidance, 6, Random(5))
-        assert agents.initialize(task, guidance, 6, Random(5)) == first
+    def test_initialize_depends_on_the_generator_only(self, agents: Agents, start: Brief) -> None:
+        first = agents.initialize(start, 6, Random(5))
+        assert agents.initialize(start, 6, Random(5)) == first
+
+    def test_initialize_works_without_guidance(self, agents: Agents, start: Brief) -> None:
+        assert agents.initialize(replace(start, guidance=None), 4, Random(5))
 
     @pytest.mark.parametrize("count", [1, 2], ids=["mutate", "cross"])
-    def test_cross_depends_on_the_generator_only(
-        self, agents: Agents, task: Task, parents: Sequence[Individual], guidance: Guidance, count: int
-    ) -> None:
+    @pytest.mark.parametrize("guided", [True, False], ids=["guided", "unguided"])
+    def test_cross_depends_on_the_generator_only(self, agents: Agents, brief: Brief, count: int, guided: bool) -> None:
+        given = replace(brief, parents=brief.parents[:count], guidance=brief.guidance if guided else None)
         for seed in SEEDS:
-            child = agents.cross(task, parents[:count], guidance, Random(seed))
-            assert agents.cross(task, parents[:count], guidance, Random(seed)) == child
+            child = agents.cross(given, Random(seed))
+            assert agents.cross(given, Random(seed)) == child
 
-    def test_mutation_leads_somewhere_else(
-        self, agents: Agents, task: Task, parents: Sequence[Individual], guidance: Guidance
-    ) -> None:
-        children = [agents.cross(task, parents[:1], guidance, Random(seed)) for seed in SEEDS]
-        assert any(_moves(child) != _moves(parents[0].strategy) for child in children)
+    def test_mutation_leads_somewhere_else(self, agents: Agents, brief: Brief) -> None:
+        given = replace(brief, parents=brief.parents[:1])
+        children = [agents.cross(replace(given, sample=seed), Random(seed)) for seed in SEEDS]
+        assert any(_moves(child) != _moves(brief.parents[0].strategy) for child in children)
 
     def test_translate_gives_a_kernel_or_says_why_not(
-        self, agents: Agents, task: Task, strategies: Sequence[Strategy]
+        self, agents: Agents, brief: Brief, strategies: Sequence[Strategy]
     ) -> None:
-        plain = agents.generate(task)
-        translated = [agents.translate(task, plain, strategy) for strategy in strategies]
+        translated = [agents.translate(replace(brief, sample=n), one) for n, one in enumerate(strategies)]
         assert any(isinstance(result, Kernel) for result in translated)
         for result in translated:
             if isinstance(result, Failure):
@@ -105,21 +111,26 @@ class AgentsContract:
             else:
                 assert f"{result.entry}(" in result.source
 
-    def test_align_is_idempotent(self, agents: Agents, task: Task, strategies: Sequence[Strategy]) -> None:
-        plain = agents.generate(task)
-        for strategy in strategies:
-            kernel = agents.translate(task, plain, strategy)
-            if isinstance(kernel, Kernel):
-                aligned = agents.align(task, kernel, strategy)
-                assert agents.align(task, kernel, aligned) == aligned
-
-    def test_revise_repairs_or_gives_up(
-        self, agents: Agents, task: Task, strategies: Sequence[Strategy], evaluation: Evaluation
+    def test_align_is_idempotent(
+        self, agents: Agents, brief: Brief, strategies: Sequence[Strategy], evaluation: Evaluation
     ) -> None:
-        plain = agents.generate(task)
-        failed = Evaluation(plain.digest, task.name, evaluation.device, FAILURE)
-        repaired = agents.revise(task, plain, strategies[0], failed)
-        assert repaired is None or isinstance(repaired, Kernel)
+        for number, strategy in enumerate(strategies):
+            given = replace(brief, sample=number)
+            kernel = agents.translate(given, strategy)
+            if isinstance(kernel, Kernel):
+                aligned = agents.align(given, kernel, strategy, evaluation)
+                assert agents.align(given, kernel, aligned, evaluation) == aligned
+
+    def test_revise_repairs_or_gives_up_with_a_reason(
+        self, agents: Agents, brief: Brief, strategies: Sequence[Strategy]
+    ) -> None:
+        plain = brief.parents[0].kernel
+        failed = Evaluation(plain.digest, brief.task.name, brief.spec.name, FAILURE)
+        repaired = agents.revise(brief, plain, strategies[0], failed)
+        if isinstance(repaired, Failure):
+            assert repaired.message
+        else:
+            assert f"{repaired.entry}(" in repaired.source
 
 
 def _moves(strategy: Strategy) -> frozenset[tuple[str, object]]:

@@ -1,0 +1,105 @@
+"""One candidate's way from an idea to a verdict: strategy, kernel, evaluation, repairs, alignment.
+
+This runs in a thread of the executor, several at a time; it decides nothing about the search and
+touches nothing shared but the agents and the evaluator, which are safe for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from cupilot.contracts import Agents, Brief
+from cupilot.evolution.result import moves_text
+from cupilot.records import Evaluation, Failure, Kernel, Strategy, Task
+
+DRAWS = 12  # tries to breed a strategy that was not tried before
+# a correct kernel this much slower than the one it came from is worth a look by the revisor
+REGRESSION = 1.5
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A candidate to be developed; without a strategy, one is bred from the brief's parents."""
+
+    number: int
+    generation: int
+    origin: str
+    brief: Brief
+    reason: str
+    strategy: Strategy | None = None
+    kernel: Kernel | None = None
+    known: frozenset[str] = frozenset()  # strategies tried so far, in words
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One kernel and what came of it; the first is the translation, later ones are repairs."""
+
+    strategy: Strategy
+    kernel: Kernel
+    evaluation: Evaluation
+
+
+@dataclass
+class Development:
+    """All attempts at one assignment, and remarks for the record; no attempt when nothing new was bred."""
+
+    assignment: Assignment
+    attempts: list[Attempt] = field(default_factory=list)
+    remarks: list[tuple[str, str]] = field(default_factory=list)
+
+
+def develop(
+    assignment: Assignment, agents: Agents, evaluator: Callable[[Task, Kernel], Evaluation], seed: int, revisions: int
+) -> Development:
+    """Carry an assignment through; a failure on the way is part of the result."""
+    development = Development(assignment)
+    brief = assignment.brief
+    strategy = assignment.strategy
+    if strategy is None:
+        strategy = _breed(assignment, agents, Random(f"{seed}/{assignment.number}"))
+    if strategy is None:
+        development.remarks.append(("nothing-new", f"{assignment.reason}: every strategy drawn was tried before"))
+        return development
+    kernel = assignment.kernel or agents.translate(brief, strategy)
+    if isinstance(kernel, Failure):
+        evaluation = Evaluation("", brief.task.name, "", kernel)
+        development.attempts.append(Attempt(strategy, Kernel(""), evaluation))
+        return development
+    for left in range(revisions, -1, -1):
+        evaluation = evaluator(brief.task, kernel)
+        aligned = agents.align(brief, kernel, strategy, evaluation) if evaluation.correct else strategy
+        development.attempts.append(Attempt(aligned, kernel, evaluation))
+        if left == 0 or not _needs_revision(evaluation, brief):
+            break
+        revised = agents.revise(brief, kernel, strategy, evaluation)
+        if isinstance(revised, Failure):
+            if not evaluation.correct:
+                development.remarks.append(("given-up", revised.message))
+            break
+        if revised.digest == kernel.digest:
+            break
+        kernel = revised
+    return development
+
+
+def _breed(assignment: Assignment, agents: Agents, rng: Random) -> Strategy | None:
+    """A strategy that was not tried; when crossing only gives known ones, each parent is mutated in turn."""
+    brief = assignment.brief
+    for draw in range(DRAWS):
+        if draw > 1:
+            brief = replace(assignment.brief, parents=(assignment.brief.parents[draw % len(assignment.brief.parents)],))
+        strategy = agents.cross(brief, rng)
+        if moves_text(strategy) not in assignment.known:
+            return strategy
+    return None
+
+
+def _needs_revision(evaluation: Evaluation, brief: Brief) -> bool:
+    if not evaluation.correct:
+        return True
+    fastest_s = min((one.time_s for one in brief.parents if one.time_s is not None), default=None)
+    timing = evaluation.timing
+    return fastest_s is not None and timing is not None and timing.time_s > REGRESSION * fastest_s

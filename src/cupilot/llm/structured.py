@@ -1,0 +1,90 @@
+"""Asking a model for a record: the reply is validated, and asked for once more when it does not fit.
+
+The caller gets a record or an `Unparsable`, both with the replies, so that costs and texts are kept either
+way; an error is raised only when the model could not be asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from cupilot.contracts import Message, Model, Reply, Request
+from cupilot.errors import DataError
+from cupilot.llm.answer import Answer
+from cupilot.llm.extract import find_data
+from cupilot.llm.schema import code_field, schema_of
+from cupilot.llm.thinking import without_thinking
+from cupilot.llm.wording import worded
+from cupilot.records import from_plain
+
+T = TypeVar("T")
+
+READ_CHARACTERS = 200_000
+SHOWN_AGAIN_CHARACTERS = 4_000
+REASON_CHARACTERS = 400
+
+
+@dataclass(frozen=True)
+class Parsed(Generic[T]):
+    """What was asked for.  ``replies`` are all that it took; ``note`` says what was wrong with the first."""
+
+    value: T
+    replies: tuple[Reply, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Unparsable:
+    """Two replies that do not fit, and why."""
+
+    reasons: tuple[str, ...]
+    replies: tuple[Reply, ...]
+
+    @property
+    def message(self) -> str:
+        return f"the model's replies cannot be used: {'; then: '.join(self.reasons)}"
+
+
+def ask(model: Model, request: Request, shape: type[T]) -> Parsed[T] | Unparsable:
+    """Ask for a ``shape`` (a frozen dataclass, see `cupilot.llm.schema`), at most twice."""
+    request = replace(request, schema=schema_of(shape))
+    first = model.complete(request)
+    value, reason = _parse(first, request, shape)
+    if value is not None:
+        return Parsed(value, (first,), reason)
+    second = model.complete(_again(request, first, reason))
+    value, second_reason = _parse(second, request, shape)
+    if value is not None:
+        return Parsed(value, (first, second), reason)
+    return Unparsable((reason, second_reason), (first, second))
+
+
+def _parse(reply: Reply, request: Request, shape: type[T]) -> tuple[T | None, str]:
+    """The record, or None and why not; with a record, the reason is a remark."""
+    text, remark = without_thinking(reply.text), ""
+    if len(text) > READ_CHARACTERS:
+        remark = f"the reply has {len(text)} characters, and only the first {READ_CHARACTERS} were read"
+        text = text[:READ_CHARACTERS]
+    elif _was_cut(reply, request):
+        remark = f"the reply was cut off at {request.max_tokens} tokens"
+    if not text:
+        return None, remark or "the reply is empty"
+    try:
+        return from_plain(shape, find_data(text, code_field(shape)), "reply"), remark
+    except (DataError, RecursionError) as error:  # the latter when data nested without end are put into a message
+        why = str(error)
+        why = why if len(why) <= REASON_CHARACTERS else why[:REASON_CHARACTERS] + "..."
+        return None, f"{remark}; {why}" if remark else why
+
+
+def _was_cut(reply: Reply, request: Request) -> bool:
+    return reply.cut if isinstance(reply, Answer) else reply.output_tokens >= request.max_tokens
+
+
+def _again(request: Request, reply: Reply, reason: str) -> Request:
+    text = without_thinking(reply.text)
+    if len(text) > SHOWN_AGAIN_CHARACTERS:
+        text = text[:SHOWN_AGAIN_CHARACTERS] + "\n[...]"
+    turns = (Message("assistant", text or "(no text)"), Message("user", worded("again", reason=reason)))
+    return replace(request, messages=request.messages + turns)

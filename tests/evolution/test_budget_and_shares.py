@@ -1,0 +1,98 @@
+"""Budgets are checked before each spend; shares follow what pays; nothing is evaluated twice."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from toy import TOY_INFO, TOY_TASK, ShuffledExecutor, ToyAgents, evaluate_toy, write
+
+from cupilot.evolution.budget import Spending
+from cupilot.evolution.loop import Surroundings, evolve
+from cupilot.evolution.memory import Memory
+from cupilot.evolution.operators import FLOOR, Shares
+from cupilot.evolution.store import create_store
+from cupilot.records import Budget, Evaluation, Kernel, Task
+from cupilot.testing.samples import SPEC
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        (Budget(evaluations=3), "3 evaluations"),
+        (Budget(wall_s=10.0), "10 s of wall time"),
+        (Budget(device_s=2.0), "2 s on the device"),
+        (Budget(tokens=500), "500 tokens"),
+        (Budget(usd=0.25), "0.25 USD"),
+    ],
+)
+def test_each_cap_ends_the_spending(budget: Budget, words: str) -> None:
+    now = [0.0]
+    spent = [0, 0.0]
+    spending = Spending(budget, lambda: now[0], lambda: (int(spent[0]), spent[1]))
+    assert spending.exhausted() == ""
+    assert spending.left() == words
+    for _ in range(3):
+        spending.begin_candidate()
+    now[0], spent[:] = 10.0, [500, 0.25]
+    spending.add_device_s(2.0)
+    assert spending.exhausted() == words
+
+
+def test_no_cap_never_ends() -> None:
+    spending = Spending(Budget(), lambda: 0.0)
+    for _ in range(1000):
+        spending.begin_candidate()
+    assert spending.exhausted() == ""
+    assert spending.left() == ""
+
+
+@pytest.mark.parametrize("cap", [1, 5, 9])
+def test_a_run_stops_at_its_evaluations(tmp_path: Path, cap: int) -> None:
+    budget = Budget(evaluations=cap)
+    with closing(create_store(tmp_path / "run")) as store:
+        around = Surroundings(SPEC, ShuffledExecutor(Random(1)), store, spending=Spending(budget, lambda: 0.0))
+        result = evolve(TOY_TASK, ToyAgents(), evaluate_toy, replace(TOY_INFO, budget=budget), around)
+        notes = dict(store.notes())
+    assert result.stopped == "budget"
+    assert result.evaluations <= cap
+    assert notes["budget"] == f"{cap} evaluations are spent"
+
+
+def test_shares_follow_what_pays_and_never_vanish() -> None:
+    shares = Shares()
+    assert shares.share("cross") == shares.share("mutate") == pytest.approx(0.5)
+    for _ in range(200):
+        shares.record("cross", won=True)
+        shares.record("mutate", won=False)
+    assert shares.share("cross") > 0.75
+    assert FLOOR <= shares.share("mutate") < 0.25
+    assert shares.share("cross") + shares.share("mutate") == pytest.approx(1.0)
+    rng = Random(3)
+    drawn = [shares.draw(rng) for _ in range(500)]
+    assert drawn.count("cross") / 500 == pytest.approx(shares.share("cross"), abs=0.06)
+
+
+def test_two_threads_share_one_evaluation() -> None:
+    calls: list[str] = []
+    gate = threading.Barrier(2)
+
+    def evaluator(task: Task, kernel: Kernel) -> Evaluation:
+        calls.append(kernel.digest)
+        return evaluate_toy(task, kernel)
+
+    memory = Memory(evaluator, Spending(Budget(), lambda: 0.0))
+
+    def ask(_: int) -> Evaluation:
+        gate.wait()
+        return memory(TOY_TASK, write(frozenset({"tile"})))
+
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(ask, range(2))
+    assert one is other
+    assert len(calls) == 1

@@ -1,0 +1,156 @@
+"""Runs that are killed at any moment go on to the same end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from toy import TOY_INFO, TOY_TASK, ToyAgents, evaluate_toy
+
+from cupilot.errors import StoreError
+from cupilot.evolution import ledger, loop
+from cupilot.evolution.executor import LocalExecutor
+from cupilot.evolution.loop import Surroundings, evolve
+from cupilot.evolution.store import SqliteStore, create_store, open_store
+from cupilot.records import Evaluation, Individual, Kernel, RunResult, Task
+from cupilot.testing.samples import SPEC
+
+INFO = replace(TOY_INFO, generations=3, epochs=2)
+KILLS = 30
+
+
+def search(
+    store: SqliteStore, folder: Path, known: tuple[Individual, ...] = (), evaluator: Any = evaluate_toy
+) -> RunResult:
+    executor = LocalExecutor(3)
+    try:
+        around = Surroundings(SPEC, executor, store, folder, known=known)
+        return evolve(TOY_TASK, ToyAgents(repairs=True), evaluator, INFO, around)
+    finally:
+        executor.close(cancel=True)
+
+
+def resume(folder: Path, evaluator: Any = evaluate_toy) -> RunResult:
+    with closing(open_store(folder)) as store:
+        return search(store, folder, store.repeat(), evaluator)
+
+
+def history(folder: Path) -> tuple[list[Individual], list[tuple[str, str]], str]:
+    with closing(open_store(folder)) as store:
+        return list(store.individuals()), list(store.notes()), (folder / "best.cu").read_text()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run."""
+    folder: Path = tmp_path_factory.mktemp("whole") / "run"
+    with closing(create_store(folder)) as store:
+        search(store, folder)
+    return folder
+
+
+def killed_run(folder: Path, moment: int) -> None:
+    """In a child process: run, and kill itself at the given moment (before or after something durable)."""
+    left = iter(range(moment))
+
+    def may_die() -> None:
+        if next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **more: Any) -> Any:
+            may_die()
+            result = function(*arguments, **more)
+            may_die()
+            return result
+
+        return wrapped
+
+    for name in ("add", "note", "begin", "finish"):
+        setattr(SqliteStore, name, around(getattr(SqliteStore, name)))
+    ledger.write_best = around(ledger.write_best)
+    loop.develop = around(loop.develop)
+    with closing(create_store(folder)) as store:
+        search(store, folder)
+
+
+def moments() -> list[int]:
+    return sorted(Random(11).sample(range(2, 170), KILLS))
+
+
+def test_a_run_killed_at_any_of_many_moments_ends_as_if_it_had_not_been(tmp_path: Path, whole: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    died = 0
+    for moment in moments():
+        folder = tmp_path / str(moment)
+        child = context.Process(target=killed_run, args=(folder, moment))
+        child.start()
+        child.join()
+        died += child.exitcode == -signal.SIGKILL
+        resume(folder)
+        assert history(folder) == history(whole), f"killed at moment {moment}"
+    assert died >= 0.9 * KILLS, "the moments lie within the run"
+
+
+def test_what_was_evaluated_is_not_evaluated_again(tmp_path: Path, whole: Path) -> None:
+    folder = tmp_path / "run"
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=killed_run, args=(folder, 120))
+    child.start()
+    child.join()
+    known = {one.kernel.digest for one in history(folder)[0]}
+    assert len(known) > 5
+    again: list[str] = []
+
+    def watching(task: Task, kernel: Kernel) -> Evaluation:
+        again.append(kernel.digest)
+        return evaluate_toy(task, kernel)
+
+    resume(folder, watching)
+    assert not known & set(again)
+    assert history(folder) == history(whole)
+
+
+def test_a_finished_run_can_be_repeated_for_nothing(whole: Path) -> None:
+    before = history(whole)
+
+    def never(task: Task, kernel: Kernel) -> Evaluation:
+        raise AssertionError("everything is known")
+
+    resume(whole, never)
+    assert history(whole) == before
+
+
+def test_a_run_that_comes_out_differently_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with closing(create_store(folder)) as store:
+        search(store, folder)
+
+    class Other(ToyAgents):
+        def translate(self, brief: Any, strategy: Any) -> Kernel:
+            kernel = super().translate(brief, strategy)
+            assert isinstance(kernel, Kernel)
+            return Kernel(kernel.source + " ")
+
+    executor = LocalExecutor(1)
+    with closing(open_store(folder)) as store, pytest.raises(StoreError, match="came out differently"):
+        evolve(TOY_TASK, Other(), evaluate_toy, INFO, Surroundings(SPEC, executor, store, known=store.repeat()))
+    executor.close()
+    with closing(open_store(folder)) as store:
+        store.repeat()
+        with pytest.raises(StoreError, match="asked for something else"):
+            store.begin(replace(INFO, seed=99))
+
+
+def test_what_the_pool_answered_is_kept(tmp_path: Path) -> None:
+    with closing(create_store(tmp_path / "run")) as store:
+        assert store.recalled(1, lambda: ()) == ()
+        assert store.recalled(1, lambda: pytest.fail("asked twice")) == ()
