@@ -109,16 +109,19 @@ def test_a_folder_that_is_a_file(cli: Cli) -> None:
     assert (ran.status, ran.err) == (2, "cupilot: --out relu.py is not a folder\n")
 
 
-def test_llm_agents_are_not_here_yet(cli: Cli) -> None:
+def test_llm_agents_need_a_model(cli: Cli) -> None:
     ran = cli("optimize", "relu.py", "--agents", "llm")
-    assert (ran.status, ran.err) == (2, "cupilot: LLM agents are not part of this version yet\n")
+    assert (ran.status, ran.err) == (
+        2,
+        "cupilot: LLM agents need a model: --model PROVIDER/NAME, for instance --model deepseek/deepseek-chat\n",
+    )
     assert not Path("runs").exists()
 
 
-def test_a_key_does_not_change_the_agents_yet_and_is_not_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_alone_does_not_change_the_agents_and_is_not_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", "very-secret")
     ran = cli("optimize", "relu.py")
-    assert "agents expert: GEMINI_API_KEY is set, but LLM agents are not part of this version yet" in ran.out
+    assert "agents expert: GEMINI_API_KEY is set, but no --model is given" in ran.out
     assert "very-secret" not in ran.out + ran.err
 
 
@@ -181,7 +184,7 @@ def test_an_internal_error_is_a_sentence(cli: Cli, monkeypatch: pytest.MonkeyPat
     def broken(*arguments: Any) -> Evaluation:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(cupilot.evaluate, "Evaluator", lambda *arguments: broken)
+    monkeypatch.setattr(cupilot.evaluate, "Evaluator", lambda *arguments, **more: broken)
     ran = cli("optimize", "relu.py")
     assert ran.status == 1
     assert ran.err.count("\n") == 1

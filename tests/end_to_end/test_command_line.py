@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,22 @@ def test_optimize_finds_a_faster_kernel_and_the_same_one_again(tmp_path: Path, e
     # other inputs, so branches that depend on them are taken a little differently
     assert evaluation["timing"]["time_s"] == pytest.approx(first["best"]["timing"]["time_s"], rel=0.01)
     assert set(evaluation) >= {"correct", "failure", "timing", "baseline", "speedup", "profile"}
+
+
+def test_llm_agents_search_with_recorded_replies_and_again_from_their_own_record(tmp_path: Path) -> None:
+    words = ("optimize", EXAMPLES / "softmax.py", "--agents", "llm", "--model", f"replay/{EXAMPLES}", "--no-pool",
+             "--population", "4", "--generations", "1")  # fmt: skip
+    done = cupilot(*words, "--out", tmp_path / "one", "--json", "-", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["agents"] == "llm"
+    assert report["first"]["timing"]["time_s"] >= 1.5 * report["best"]["timing"]["time_s"]
+    with closing(sqlite3.connect(tmp_path / "one" / "run.sqlite")) as connection:
+        roles = {role for (role,) in connection.execute("SELECT role FROM llm_call")}
+    assert roles >= {"generator", "prophet", "manager", "translator", "revisor"}
+    again = cupilot(*words, "--replay", tmp_path / "one", "--out", tmp_path / "two", "--json", "-", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["best"]["kernel"] == report["best"]["kernel"]
 
 
 @pytest.mark.parametrize(

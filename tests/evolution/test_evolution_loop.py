@@ -25,7 +25,7 @@ from toy import (
     write,
 )
 
-from cupilot.errors import CupilotError, MachineError
+from cupilot.errors import CupilotError, MachineError, ModelError
 from cupilot.evolution.executor import LocalExecutor
 from cupilot.evolution.loop import Progress, Surroundings, evolve
 from cupilot.evolution.store import SqliteStore, create_store, open_store
@@ -167,6 +167,23 @@ def test_a_plain_kernel_that_fails_is_an_error_with_its_reason(store: SqliteStor
     with pytest.raises(CupilotError, match=r"plain kernel for relu failed.*wrong-result.*do not go together"):
         run(store, Wrong())
     assert [one.evaluation.correct for one in store.individuals()] == [False]
+
+
+def test_a_spare_kernel_takes_the_place_of_a_plain_one_that_fails(store: SqliteStore) -> None:
+    class Wrong(ToyAgents):
+        def generate(self, brief: Any) -> Kernel:
+            return write(frozenset({"vector", "stage"}))
+
+    class Silent(ToyAgents):
+        def generate(self, brief: Any) -> Kernel:
+            raise ModelError("no answer")
+
+    result = run(store, Wrong(), spare=lambda task: write(frozenset()))
+    assert (result.first.id, result.first.origin, result.first.time_s) == (1, "plain", PLAIN_S)
+    assert result.best.time_s is not None
+    assert result.best.time_s < PLAIN_S
+    with pytest.raises(ModelError):
+        run(store, Silent())
 
 
 def test_stops_on_a_plateau(store: SqliteStore) -> None:

@@ -13,10 +13,6 @@ from cupilot.contracts import Model
 from cupilot.llm import open_model
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "local_llm: asks a real language model on this machine")
-
-
 @pytest.fixture(autouse=True)
 def directly(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine's own servers are not behind its proxy."""

@@ -6,10 +6,10 @@ import argparse
 import os
 from pathlib import Path
 
-from cupilot.cli.environment import cache_folder, llm_key
+from cupilot.cli.environment import cache_folder
 from cupilot.cli.terminal import Terminal
-from cupilot.contracts import Agents, Device
-from cupilot.errors import MachineError, UserError
+from cupilot.contracts import Device
+from cupilot.errors import MachineError
 
 TIMEOUT_S = 60.0
 
@@ -48,23 +48,6 @@ def choose_device(name: str | None, terminal: Terminal) -> Device:
     device = open_device(name, cache_folder())
     terminal.line(f"device {name}: {reason}")
     return device
-
-
-def choose_agents(name: str | None, terminal: Terminal) -> Agents:
-    """The agents asked for, else the built-in expert; says which and why."""
-    from cupilot.expert import Expert
-
-    if name == "llm":
-        raise UserError("LLM agents are not part of this version yet")
-    key = llm_key()
-    if name is not None:
-        reason = "as asked"
-    elif key is not None:
-        reason = f"{key} is set, but LLM agents are not part of this version yet"
-    else:
-        reason = "no LLM key is set"
-    terminal.line(f"agents expert: {reason}")
-    return Expert()
 
 
 def cpu_count() -> int:

@@ -18,6 +18,13 @@ def cache_folder() -> Path:
     return Path(chosen) if chosen else Path.home() / ".cache" / "cupilot"
 
 
+def llm_keys() -> dict[str, str]:
+    """The keys that are set, for the models that need them; they go nowhere else."""
+    from cupilot.llm import key_names
+
+    return {name: os.environ[name] for name in key_names() if os.environ.get(name)}
+
+
 def llm_key() -> str | None:
     """The name of the first provider's key that is set."""
     return next((name for name in KEYS if os.environ.get(name)), None)

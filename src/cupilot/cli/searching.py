@@ -12,13 +12,16 @@ from rich.status import Status
 from cupilot.cli.choices import cpu_count
 from cupilot.cli.commands.evaluate import timing_cells
 from cupilot.cli.environment import cache_folder
+from cupilot.cli.team import Team
 from cupilot.cli.terminal import Terminal, duration, ratio
-from cupilot.contracts import Agents, Device
+from cupilot.contracts import Brief, Device
+from cupilot.errors import UnmatchedTask
 from cupilot.evolution.budget import Spending
 from cupilot.evolution.executor import LocalExecutor
 from cupilot.evolution.loop import WHY, Progress, Surroundings, evolve
 from cupilot.evolution.result import BEST, moves_text, run_report
 from cupilot.evolution.store import SqliteStore
+from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Evaluation, Guidance, Individual, Kernel, PoolRecord, RunInfo, RunResult, Task
 
 POOL_FILE = "pool.sqlite"
@@ -27,18 +30,16 @@ SIMILAR = 6
 
 @dataclass(frozen=True)
 class Search:
-    """Everything a run needs; ``agent_slots`` is how many candidates agents may work on at a time."""
+    """Everything a run needs."""
 
     task: Task
     device: Device
-    agents: Agents
+    team: Team
     info: RunInfo
     folder: Path
     store: SqliteStore
     known: tuple[Individual, ...] = ()
-    plain: Kernel | None = None
     jobs: int | None = None
-    agent_slots: int = 0
 
 
 def run_search(search: Search, terminal: Terminal) -> RunResult:
@@ -48,7 +49,8 @@ def run_search(search: Search, terminal: Terminal) -> RunResult:
 
     task, device, info = search.task, search.device, search.info
     jobs = search.jobs or min(4, cpu_count())
-    executor = LocalExecutor(jobs + search.agent_slots)
+    # LLM agents wait for replies most of the time, and those candidates need threads as well
+    executor = LocalExecutor(jobs if search.team.usage is None else jobs + info.in_flight)
     memory = PoolMemory(task, info, search.store)
     try:
         with terminal.status("evaluating the plain kernel") as status:
@@ -58,16 +60,28 @@ def run_search(search: Search, terminal: Terminal) -> RunResult:
                 search.store,
                 search.folder,
                 reachable_s(device.spec, task, task_flop(task)),
-                Spending(info.budget, time.monotonic),
+                Spending(info.budget, time.monotonic, search.team.spent),
                 memory.recall,
                 memory.remember,
                 lambda progress: tell(progress, terminal, status),
+                lambda task: built_in(task, device.spec),
                 search.known,
             )
-            evaluator = Evaluator(device, info.seed, info.timeout_s)
-            return evolve(task, search.agents, evaluator, info, around, search.plain)
+            evaluator = Evaluator(device, info.seed, info.timeout_s, slots=jobs)
+            return evolve(task, search.team.agents, evaluator, info, around)
     finally:
         executor.close(cancel=True)
+        search.team.closing.close()
+
+
+def built_in(task: Task, spec: GpuSpec) -> Kernel | None:
+    """The expert's plain kernel, for tasks it knows."""
+    from cupilot.expert import Expert
+
+    try:
+        return Expert().generate(Brief(task, spec))
+    except UnmatchedTask:
+        return None
 
 
 class PoolMemory:

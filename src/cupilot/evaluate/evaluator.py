@@ -38,15 +38,19 @@ class _Trial:
 class Evaluator:
     """Evaluates kernels of tasks on one device; keeps the reference cases between kernels.
 
-    Safe to call from several threads; each candidate runs in a process of its own.
+    Safe to call from several threads; each candidate runs in a process of its own, and at most
+    ``slots`` are built and as many run at a time.
     """
 
-    def __init__(self, device: Device, seed: int = 0, timeout_s: float = 120.0) -> None:
+    def __init__(self, device: Device, seed: int = 0, timeout_s: float = 120.0, slots: int = 4) -> None:
         self._device = device
         self._seed = seed
         self._timeout_s = timeout_s
         self._trials: dict[str, tuple[_Trial, ...]] = {}
         self._lock = threading.Lock()
+        # builds and runs queue separately, so that the next kernel is compiled while one runs
+        self._building = threading.BoundedSemaphore(slots)
+        self._running = threading.BoundedSemaphore(slots)
 
     def __call__(self, task: Task, kernel: Kernel) -> Evaluation:
         def verdict(failure: Failure | None = None, **facts: object) -> Evaluation:
@@ -56,10 +60,12 @@ class Evaluator:
             )  # fmt: skip
 
         trials = self.trials(task)
-        built = self._device.build(kernel)
+        with self._building:
+            built = self._device.build(kernel)
         if isinstance(built, Failure):
             return verdict(built)
-        results = self._device.run(built, [trial.call for trial in trials], self._timeout_s)
+        with self._running:
+            results = self._device.run(built, [trial.call for trial in trials], self._timeout_s)
         checks, failure, profile = self._judge(trials, results, task.precision)
         if failure is not None or profile is None:
             return verdict(failure, checks=checks)

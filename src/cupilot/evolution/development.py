@@ -15,6 +15,7 @@ from cupilot.evolution.result import moves_text
 from cupilot.records import Evaluation, Failure, Kernel, Strategy, Task
 
 DRAWS = 12  # tries to breed a strategy that was not tried before
+ANOTHER = 1_000_000  # apart from the samples of all other candidates
 # a correct kernel this much slower than the one it came from is worth a look by the revisor
 REGRESSION = 1.5
 
@@ -87,10 +88,12 @@ def develop(
 
 def _breed(assignment: Assignment, agents: Agents, rng: Random) -> Strategy | None:
     """A strategy that was not tried; when crossing only gives known ones, each parent is mutated in turn."""
-    brief = assignment.brief
+    brief, parents = assignment.brief, assignment.brief.parents
     for draw in range(DRAWS):
+        if draw > 0:  # the same question would get the same answer
+            brief = replace(brief, sample=assignment.brief.sample + draw * ANOTHER)
         if draw > 1:
-            brief = replace(assignment.brief, parents=(assignment.brief.parents[draw % len(assignment.brief.parents)],))
+            brief = replace(brief, parents=(parents[draw % len(parents)],))
         strategy = agents.cross(brief, rng)
         if moves_text(strategy) not in assignment.known:
             return strategy

@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 
 from cupilot.contracts import Agents, Brief, Executor, Store
-from cupilot.errors import CupilotError
+from cupilot.errors import CupilotError, ModelError
 from cupilot.evolution.budget import Spending
 from cupilot.evolution.development import Assignment, Development, develop
 from cupilot.evolution.ledger import Ledger, fitness
@@ -66,7 +66,8 @@ class Surroundings:
     """What a search has around it; every part but the first three may be left out.
 
     ``recall`` gives pool records similar to a task, given the plain kernel's evaluation; ``remember``
-    is told the best individual at the end of each epoch.  ``known`` are individuals of a killed run.
+    is told the best individual at the end of each epoch.  ``spare`` gives a plain kernel for when the
+    agents' own is not to be had or fails.  ``known`` are individuals of a killed run.
     """
 
     spec: GpuSpec
@@ -78,6 +79,7 @@ class Surroundings:
     recall: Callable[[Task, Evaluation], tuple[PoolRecord, ...]] = lambda task, evaluation: ()
     remember: Callable[[Individual, Individual, Guidance | None], None] = lambda plain, best, guidance: None
     on_event: Callable[[Progress], None] = lambda progress: None
+    spare: Callable[[Task], Kernel | None] = lambda task: None
     known: Iterable[Individual] = ()
 
 
@@ -87,7 +89,6 @@ def evolve(
     evaluator: Evaluator,
     info: RunInfo,
     around: Surroundings,
-    plain: Kernel | None = None,
 ) -> RunResult:
     """Search for a faster kernel; seed, population, generations, epochs and guidance are those of ``info``.
 
@@ -100,7 +101,7 @@ def evolve(
     memory = Memory(evaluator, around.spending, around.known)
     search = _Search(task, agents, memory, info, around, Ledger(info, around.store, around.folder))
     try:
-        plain = plain or agents.generate(Brief(task, around.spec))
+        plain = Kernel(info.kernel) if info.kernel else search.generate()
         around.store.begin(info)
         try:
             search.start(plain)
@@ -149,11 +150,24 @@ class _Search:
 
     # --- the course of a run ---------------------------------------------------------------
 
+    def generate(self) -> Kernel:
+        """The agents' plain kernel, or a spare one when they cannot write any."""
+        try:
+            return self.agents.generate(Brief(self.task, self.around.spec))
+        except ModelError:
+            spare = self.around.spare(self.task)
+            if spare is None:
+                raise
+            return spare
+
     def start(self, plain: Kernel) -> None:
-        """Evaluate the plain kernel; it must be correct."""
+        """Evaluate the plain kernel; it must be correct, or the spare one in its place."""
         brief = Brief(self.task, self.around.spec)
         self.submit("plain", brief, "the plain kernel, to start from", Strategy(), plain)
         self.take()
+        if not self.ledger.correct and (spare := self.around.spare(self.task)) is not None:
+            self.submit("plain", brief, "the agents' plain kernel failed: a built-in one", Strategy(), spare)
+            self.take()
         if not self.ledger.correct:
             failure = self.ledger.all[0].evaluation.failure
             why = "it was not timed" if failure is None else f"{failure.stage}, {failure.kind}: {failure.message}"

@@ -49,7 +49,8 @@ class RunInfo:
 
     ``in_flight`` candidates are developed at a time: it decides what each of them knows of the others,
     so it belongs to the run and not to the machine.  ``guided`` and ``pooled`` are
-    false for ablations; ``timeout_s`` is what one candidate may take.
+    false for ablations; ``timeout_s`` is what one candidate may take,
+    ``models`` are (role, name) pairs of LLM agents, ``kernel`` is a first kernel given by the user.
     """
 
     task: str
@@ -67,6 +68,8 @@ class RunInfo:
     patience: int = 3
     timeout_s: float = 60.0
     budget: Budget = Budget()
+    models: tuple[tuple[str, str], ...] = ()
+    kernel: str = ""
 
 
 @dataclass(frozen=True)

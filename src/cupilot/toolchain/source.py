@@ -34,7 +34,7 @@ OPTIONAL_PARTS = (
     ("CUPILOT_WITHOUT_STRING", r"string|iostream"),
 )
 
-_COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _FUNCTION = re.compile(
     r"\b((?:(?:torch|at)::)?Tensor|void|auto|std::(?:vector|tuple|pair|array)\s*<[^;{}()]*>)\s+(\w+)\s*\("
 )

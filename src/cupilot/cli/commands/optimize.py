@@ -10,17 +10,17 @@ from cupilot.cli.choices import (
     TIMEOUT_S,
     add_device,
     add_json,
-    choose_agents,
     choose_device,
     next_folder,
     positive,
     seconds,
 )
 from cupilot.cli.searching import Search, run_search, show
+from cupilot.cli.team import LLM_IN_FLIGHT, add_models, choose_team, open_team, show_estimate
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
 from cupilot.evolution.store import create_store, discard_store, holds_run
-from cupilot.records import Budget, Kernel, RunInfo
+from cupilot.records import Budget, RunInfo
 
 HELP = "search for a faster kernel"
 
@@ -28,7 +28,7 @@ HELP = "search for a faster kernel"
 def configure(parser: ArgumentParser) -> None:
     parser.add_argument("task", metavar="TASK.py", help="the PyTorch module, in KernelBench form")
     add_device(parser)
-    parser.add_argument("--agents", choices=("expert", "llm"), help="who writes strategies and kernels")
+    add_models(parser)
     parser.add_argument("--kernel", metavar="FILE.cu", help="start from this kernel instead of a plain one")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same result (0)")
     parser.add_argument("--population", metavar="N", type=positive, default=8, help="individuals kept (8)")
@@ -47,6 +47,8 @@ def configure(parser: ArgumentParser) -> None:
     caps.add_argument("--max-evaluations", metavar="N", type=positive)
     caps.add_argument("--max-time", metavar="S", type=seconds, help="wall time")
     caps.add_argument("--max-device-time", metavar="S", type=seconds, help="time spent evaluating")
+    caps.add_argument("--max-tokens", metavar="N", type=positive, help="of language models, in and out")
+    caps.add_argument("--max-usd", metavar="X", type=float, help="for language models whose price is known")
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
@@ -54,16 +56,14 @@ def run(options: Namespace, terminal: Terminal) -> int:
 
     path = Path(options.task)
     task = load_task(path)
-    plain = read_kernel(options.kernel)
+    kernel = read_kernel(options.kernel)
     device = choose_device(options.device, terminal)
-    agents = choose_agents(options.agents, terminal)
-    folder = run_folder(options.out, task.name)
-    terminal.line(f"run {folder}: seed {options.seed}")
+    agents, models = choose_team(options.agents, options.model, options.role_model, terminal)
     info = RunInfo(
         task.name,
         task.source,
         device.name,
-        agents.name,
+        agents,
         options.seed,
         options.population,
         options.generations,
@@ -72,11 +72,22 @@ def run(options: Namespace, terminal: Terminal) -> int:
         guided=not options.no_roofline,
         pooled=not options.no_pool,
         timeout_s=options.timeout,
-        budget=Budget(options.max_evaluations, options.max_time, options.max_device_time),
+        in_flight=LLM_IN_FLIGHT if models else 4,
+        budget=Budget(
+            options.max_evaluations, options.max_time, options.max_device_time, options.max_tokens, options.max_usd
+        ),
+        models=models,
+        kernel=kernel,
     )
+    if options.estimate:
+        show_estimate(info, terminal)
+        return 0
+    folder = run_folder(options.out, task.name)
+    terminal.line(f"run {folder}: seed {options.seed}")
     store = create_store(folder)
     try:
-        search = Search(task, device, agents, info, folder, store, plain=plain, jobs=options.jobs)
+        team = open_team(agents, models, task.name, folder, options.replay)
+        search = Search(task, device, team, info, folder, store, jobs=options.jobs)
         result = run_search(search, terminal)
     finally:
         begun = store.begun
@@ -87,11 +98,11 @@ def run(options: Namespace, terminal: Terminal) -> int:
     return 0
 
 
-def read_kernel(name: str | None) -> Kernel | None:
+def read_kernel(name: str | None) -> str:
     if name is None:
-        return None
+        return ""
     try:
-        return Kernel(Path(name).read_text(encoding="utf-8"))
+        return Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"the kernel {name} cannot be read: {error}") from error
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from cupilot import __version__
-from cupilot.cli.choices import add_json, choose_agents, choose_device, positive
+from cupilot.cli.choices import add_json, choose_device, positive
 from cupilot.cli.searching import Search, run_search, show
+from cupilot.cli.team import open_team
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import StoreError
 from cupilot.evolution.result import replace_file
@@ -41,10 +42,10 @@ def run(options: Namespace, terminal: Terminal) -> int:
         replace_file(folder / TASK_FILE, info.task_source)
         task = replace(load_task(folder / TASK_FILE), name=info.task)
         device = choose_device(info.device, terminal)
-        agents = choose_agents(info.agents, terminal)
+        team = open_team(info.agents, info.models, info.task, folder)
         known = store.repeat()
         terminal.line(f"run {folder}: seed {info.seed}, {len(known)} individuals so far")
-        result = run_search(Search(task, device, agents, info, folder, store, known, jobs=options.jobs), terminal)
+        result = run_search(Search(task, device, team, info, folder, store, known, jobs=options.jobs), terminal)
     finally:
         store.close()
     show(result, terminal, folder / TASK_FILE, info.device)

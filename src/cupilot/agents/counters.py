@@ -1,0 +1,212 @@
+"""The counters that matter where a kernel stands, each beside what the device or the task allows.
+
+Which ones those are is data (`counters.toml`); here is only where their values come from.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+from pathlib import Path
+
+from cupilot.errors import DataError
+from cupilot.gpu.occupancy import WARP, occupancy
+from cupilot.gpu.spec import GpuSpec
+from cupilot.records import Evaluation, Guidance, Launch, LineCost, Profile, Task, from_plain
+
+SECTOR_BYTES = 32
+# means or maxima of a warp: of several launches the largest is shown, not the sum
+INTENSIVE = frozenset({"independent_loads", "critical_loads"})
+SHOWN_PARTS, SHOWN_LINES = 4, 6
+# a line with less than this share of anything is not hot
+LUKEWARM = 0.03
+# limits for which the lines that move the most data come first
+BY_SECTORS = frozenset({"dram", "l2", "l1", "latency"})
+
+BOUNDS: Mapping[str, Callable[[Task, GpuSpec], float]] = {
+    "dram": lambda task, spec: spec.dram_bytes_per_s,
+    "dram_read": lambda task, spec: spec.dram_read_bytes_per_s,
+    "dram_write": lambda task, spec: spec.dram_write_bytes_per_s,
+    "l2": lambda task, spec: spec.l2_bytes_per_s,
+    "input_bytes": lambda task, spec: task.input_bytes,
+    "output_bytes": lambda task, spec: task.output_bytes,
+    "fp32": lambda task, spec: spec.fp32_flop_per_s,
+    "int": lambda task, spec: spec.sms * spec.clock_hz * spec.int32_lanes_per_sm / WARP,
+    "sfu": lambda task, spec: spec.sms * spec.clock_hz * spec.sfu_lanes_per_sm / WARP,
+    "issue": lambda task, spec: spec.sms * spec.clock_hz * spec.schedulers_per_sm,
+    "wavefronts": lambda task, spec: spec.sms * spec.clock_hz * spec.lsu_lanes_per_sm / WARP,
+    "warps_per_sm": lambda task, spec: spec.warps_per_sm,
+    "registers_per_thread": lambda task, spec: spec.registers_per_thread,
+    "sms": lambda task, spec: spec.sms,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table, see `counters.toml`."""
+
+    title: str
+    value: str
+    good: str
+    per: str = ""
+    unit: str = ""
+    ceiling: str = ""
+    floor: str = ""
+    best: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.good not in ("large", "small"):
+            raise DataError(f"good is large or small, not {self.good!r}")
+        for bound in (self.ceiling, self.floor):
+            if bound and bound not in BOUNDS:
+                raise DataError(f"the bound {bound!r} is none of {', '.join(BOUNDS)}")
+        if bool(self.ceiling) + bool(self.floor) + (self.best is not None) > 1:
+            raise DataError(f"{self.title}: only one of ceiling, floor and best can be given")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A counter in words; the bounds that do not apply are empty."""
+
+    title: str
+    value: str
+    good: str
+    ceiling: str = ""
+    floor: str = ""
+    best: str = ""
+
+
+@dataclass(frozen=True)
+class HotLine:
+    """A source line and its shares of the kernel's instructions and global sectors."""
+
+    line: int
+    instructions: float
+    sectors: float
+    text: str
+
+
+@dataclass(frozen=True)
+class _Table:
+    rows: Mapping[str, Row]
+    limits: Mapping[str, tuple[str, ...]]
+    zones: Mapping[str, tuple[str, ...]]
+
+
+@cache
+def table() -> _Table:
+    """The table of `counters.toml`, checked."""
+    data = tomllib.loads(Path(__file__).with_name("counters.toml").read_text(encoding="utf-8"))
+    unknown = sorted(set(data) - {"rows", "limits", "zones"})
+    if unknown:
+        raise DataError(f"counters.toml: unknown table {unknown[0]!r}")
+    rows = {name: from_plain(Row, row, f"counters.toml, rows.{name}") for name, row in data["rows"].items()}
+    for names in (*data["limits"].values(), *data["zones"].values()):
+        absent = [name for name in names if name not in rows]
+        if absent:
+            raise DataError(f"counters.toml: there is no row {absent[0]!r}")
+    limits = {name: tuple(names) for name, names in data["limits"].items()}
+    return _Table(rows, limits, {name: tuple(names) for name, names in data["zones"].items()})
+
+
+def shown(guidance: Guidance, task: Task, evaluation: Evaluation, spec: GpuSpec) -> tuple[Shown, ...]:
+    """The counters for a limit and a zone; none without a profile and a time."""
+    if evaluation.profile is None or evaluation.timing is None:
+        return ()
+    facts = _facts(evaluation.profile, evaluation.timing.time_s, task, spec)
+    known = table()
+    names = dict.fromkeys((*known.limits.get(guidance.limit, ()), *known.zones.get(guidance.zone, ())))
+    return tuple(row for name in names if (row := _shown(known.rows[name], facts, task, spec)) is not None)
+
+
+def breakdown(evaluation: Evaluation) -> tuple[tuple[str, float], ...]:
+    """The parts that take the most time, with their shares of it."""
+    timing = evaluation.timing
+    if timing is None:
+        return ()
+    shares = [(name, time_s / timing.time_s) for name, time_s in timing.breakdown]
+    return tuple(sorted(shares, key=lambda part: -part[1])[:SHOWN_PARTS])
+
+
+def hot_lines(guidance: Guidance, source: str, profile: Profile | None) -> tuple[HotLine, ...]:
+    """The lines that cost the most, by what limits the kernel."""
+    costs = _line_costs(profile) if profile is not None else ()
+    text = source.split("\n")
+    instructions = sum(cost.warp_instructions for cost in costs) or 1.0
+    sectors = sum(cost.global_sectors for cost in costs) or 1.0
+    lines = [
+        HotLine(c.line, c.warp_instructions / instructions, c.global_sectors / sectors, text[c.line - 1].strip())
+        for c in costs
+        if 1 <= c.line <= len(text)
+    ]
+    by_sectors = guidance.limit in BY_SECTORS
+    lines.sort(key=lambda hot: (-(hot.sectors if by_sectors else hot.instructions), -hot.instructions, hot.line))
+    return tuple(hot for hot in lines[:SHOWN_LINES] if max(hot.instructions, hot.sectors) >= LUKEWARM)
+
+
+def _line_costs(profile: Profile) -> tuple[LineCost, ...]:
+    instructions: dict[int, float] = {}
+    sectors: dict[int, float] = {}
+    for launch in profile.launches:
+        for cost in launch.lines:
+            instructions[cost.line] = instructions.get(cost.line, 0.0) + cost.warp_instructions
+            sectors[cost.line] = sectors.get(cost.line, 0.0) + cost.global_sectors
+    return tuple(LineCost(line, count, sectors[line]) for line, count in sorted(instructions.items()))
+
+
+def _facts(profile: Profile, time_s: float, task: Task, spec: GpuSpec) -> dict[str, float]:
+    """Every number a row may name: counters, and what follows from launches and task."""
+    facts: dict[str, float] = {}
+    for launch in profile.launches:
+        for counter in launch.counters:
+            before = facts.get(counter.name, 0.0)
+            intensive = counter.name in INTENSIVE
+            facts[counter.name] = max(before, counter.value) if intensive else before + counter.value
+    launches = profile.launches
+    facts |= {
+        "time_s": time_s,
+        "minimal_bytes": float(task.minimal_bytes),
+        "l2_read_bytes": facts.get("l2_read_sectors", 0.0) * SECTOR_BYTES,
+        "launches": float(len(launches) + len(profile.operations)),
+    }
+    if launches:
+        longest = max(launches, key=lambda launch: launch.counter("warp_instructions"))
+        facts |= {
+            "warps": float(sum(launch.blocks * -(-launch.threads // WARP) for launch in launches)),
+            "blocks": float(longest.blocks),
+            "registers": float(max(launch.resources.registers for launch in launches)),
+            **_residence(longest, spec),
+        }
+    return facts
+
+
+def _residence(launch: Launch, spec: GpuSpec) -> dict[str, float]:
+    resident = occupancy(spec, launch.threads, launch.resources, launch.dynamic_shared_bytes)
+    waves = ceil(launch.blocks / (spec.sms * max(resident.blocks_per_sm, 1)))
+    return {"resident_warps": float(resident.warps_per_sm), "waves": float(waves)}
+
+
+def _shown(row: Row, facts: Mapping[str, float], task: Task, spec: GpuSpec) -> Shown | None:
+    divisor = facts.get(row.per, 0.0) if row.per else 1.0
+    if row.value not in facts or divisor <= 0:
+        return None
+
+    def bound(name: str) -> str:
+        return quantity(BOUNDS[name](task, spec), row.unit) if name else ""
+
+    best = "" if row.best is None else quantity(row.best, row.unit)
+    value = quantity(facts[row.value] / divisor, row.unit)
+    return Shown(row.title, value, row.good, bound(row.ceiling), bound(row.floor), best)
+
+
+def quantity(value: float, unit: str = "") -> str:
+    """A number with three digits and a prefix, such as ``1.77 TB/s``."""
+    if not unit:
+        return f"{value:.3g}" if value < 1e5 else f"{value:.3e}"
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"

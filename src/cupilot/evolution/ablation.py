@@ -1,0 +1,154 @@
+"""What each part of the method is worth: the same searches with one part taken out.
+
+For each task and seed the full system and its variants search with the same number of candidates.
+What counts is how many candidates a variant needs to reach 95 % of the gain (plain time over best time)
+that the full system has at its end, and the time after the first and after all generations.  Kernels are evaluated
+once per task whatever variants ask for them; every candidate of a search counts all the same.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from statistics import median
+
+from cupilot.contracts import Brief
+from cupilot.evolution.budget import Spending
+from cupilot.evolution.executor import LocalExecutor
+from cupilot.evolution.loop import Surroundings, evolve
+from cupilot.evolution.memory import Evaluator, Memory
+from cupilot.evolution.store import create_store
+from cupilot.expert import Expert
+from cupilot.gpu.spec import GpuSpec
+from cupilot.records import Budget, Evaluation, Individual, Move, PoolRecord, RunInfo, Strategy, Task
+
+SHARE = 0.95
+VARIANTS = ("full", "no roofline", "no pool", "code-level crossover")
+
+Recall = Callable[[Task, Evaluation], tuple[PoolRecord, ...]]
+
+
+class CodeLevel(Expert):
+    """Crossover without strategies: each move and each parameter comes from either parent by chance.
+
+    What needs what is not known at this level, so children may be illegal; they are failures.
+    """
+
+    def cross(self, brief: Brief, rng: Random) -> Strategy:
+        parents = [parent.strategy for parent in brief.parents]
+        if len(parents) < 2:
+            return super().cross(replace(brief, guidance=None), rng)
+        moves = []
+        for card in sorted(parents[0].cards | parents[1].cards):
+            choices = [parent.move(card) for parent in parents]
+            if rng.random() < (1.0 if None not in choices else 0.5):
+                held = [move for move in choices if move is not None]
+                values = {name: value for move in held for name, value in move.parameters}
+                picked = {name: dict(rng.choice(held).parameters).get(name, values[name]) for name in sorted(values)}
+                moves.append(Move.of(card, "by chance", **picked))
+        return Strategy(tuple(moves))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One search: the best time after each candidate, the plain kernel's first."""
+
+    task: str
+    variant: str
+    seed: int
+    best_s: tuple[float, ...]
+    first_generation: int
+
+    def needed(self, goal_s: float) -> int:
+        """Candidates until a time is reached; one more than there were when it is not."""
+        return next((n for n, time_s in enumerate(self.best_s) if time_s <= goal_s), len(self.best_s))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant over all tasks and seeds, against the full system."""
+
+    variant: str
+    needed: float
+    needed_ratio: float
+    first_latency_ratio: float
+    final_latency_ratio: float
+    reached: float
+
+
+def run_ablation(
+    tasks: Sequence[Task],
+    evaluator: Evaluator,
+    spec: GpuSpec,
+    recall: Recall,
+    seeds: Iterable[int],
+    info: RunInfo,
+    jobs: int,
+    on_trace: Callable[[Trace], None] = lambda trace: None,
+) -> tuple[Trace, ...]:
+    """All searches, task by task; deterministic for the same seeds and pool."""
+    traces = []
+    for task in tasks:
+        memory = Memory(evaluator, Spending(Budget(), lambda: 0.0))
+        for seed in seeds:
+            for variant in VARIANTS:
+                trace = search(task, memory, spec, recall, replace(info, task=task.name, seed=seed), variant, jobs)
+                traces.append(trace)
+                on_trace(trace)
+    return tuple(traces)
+
+
+def search(
+    task: Task, evaluator: Evaluator, spec: GpuSpec, recall: Recall, info: RunInfo, variant: str, jobs: int
+) -> Trace:
+    """One search by one variant."""
+    agents = CodeLevel() if variant == "code-level crossover" else Expert()
+    asked = recall if variant != "no pool" else lambda task, evaluation: ()
+    info = replace(info, guided=variant != "no roofline", patience=99)
+    executor = LocalExecutor(jobs)
+    try:
+        with tempfile.TemporaryDirectory() as folder, closing(create_store(Path(folder) / "run")) as store:
+            evolve(task, agents, evaluator, info, Surroundings(spec, executor, store, recall=asked))
+            individuals = list(store.individuals())
+    finally:
+        executor.close(cancel=True)
+    first = sum(1 for one in individuals if one.generation == 0)
+    return Trace(task.name, variant, info.seed, best_so_far(individuals), first)
+
+
+def best_so_far(individuals: Sequence[Individual]) -> tuple[float, ...]:
+    best, times = math.inf, []
+    for one in individuals:
+        best = min(best, one.time_s if one.time_s is not None else math.inf)
+        times.append(best)
+    return tuple(times)
+
+
+def summarize(traces: Sequence[Trace]) -> tuple[Row, ...]:
+    """Each variant against the full system of the same task and seed."""
+    full = {(t.task, t.seed): t for t in traces if t.variant == "full"}
+    rows = []
+    for variant in VARIANTS:
+        needed, ratios, first, final, reached = [], [], [], [], []
+        for trace in (t for t in traces if t.variant == variant):
+            base = full[trace.task, trace.seed]
+            goal_s = base.best_s[-1] / SHARE
+            needed.append(trace.needed(goal_s))
+            ratios.append(max(trace.needed(goal_s), 1) / max(base.needed(goal_s), 1))
+            first.append(trace.best_s[trace.first_generation - 1] / base.best_s[base.first_generation - 1])
+            final.append(trace.best_s[-1] / base.best_s[-1])
+            reached.append(trace.best_s[-1] <= goal_s)
+        rows.append(
+            Row(variant, median(needed), _mean(ratios), _mean(first), _mean(final), sum(reached) / len(reached))
+        )
+    return tuple(rows)
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    """Geometric."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))

@@ -1,0 +1,54 @@
+"""Ablations on paper: the arithmetic of the comparison, and crossing without strategies."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from cupilot.contracts import Brief
+from cupilot.evolution.ablation import CodeLevel, Trace, summarize
+from cupilot.records import Failure, Individual, Kernel, Strategy
+from cupilot.strategies import load_deck, parse
+from cupilot.testing.samples import EVALUATION, SPEC, TASK
+
+DECK = load_deck()
+
+
+def trace(variant: str, *best_s: float, seed: int = 0) -> Trace:
+    return Trace("task", variant, seed, best_s, first_generation=2)
+
+
+def test_variants_are_compared_with_the_full_system_of_the_same_seed() -> None:
+    traces = [
+        trace("full", 10.0, 4.0, 2.0, 1.0),
+        trace("no roofline", 10.0, 8.0, 8.0, 2.0),
+        trace("no pool", 10.0, 9.0, 1.04, 1.0),
+        trace("code-level crossover", 10.0, 4.0, 1.0, 0.5),
+    ]
+    rows = {row.variant: row for row in summarize(traces)}
+    assert (rows["full"].needed, rows["full"].needed_ratio, rows["full"].reached) == (3, 1.0, 1.0)
+    # never reached: one more than there were
+    assert (rows["no roofline"].needed, rows["no roofline"].reached) == (4, 0.0)
+    assert rows["no roofline"].first_latency_ratio == pytest.approx(2.0)
+    assert rows["no roofline"].final_latency_ratio == pytest.approx(2.0)
+    # 1.04 is within 95 % of the gain
+    assert rows["no pool"].needed == 2
+    assert rows["no pool"].needed_ratio == pytest.approx(2 / 3)
+    assert rows["code-level crossover"].final_latency_ratio == pytest.approx(0.5)
+
+
+def test_crossing_at_the_level_of_code_knows_nothing_of_needs() -> None:
+    expert = CodeLevel()
+    parents = tuple(
+        Individual(number, 0, "initial", parse(text, DECK), Kernel(""), EVALUATION)
+        for number, text in enumerate(("vector-load(width=4)\nunroll(factor=2)", "vector-load(width=2)\ngrid-stride"))
+    )
+    brief = Brief(TASK, SPEC, None, parents)
+    children = [expert.cross(brief, Random(seed)) for seed in range(40)]
+    assert children == [expert.cross(brief, Random(seed)) for seed in range(40)]
+    widths = {child.moves and child.move("vector-load").get("width") for child in children}  # type: ignore[union-attr]
+    assert widths == {2, 4}
+    assert {len(child.moves) for child in children} == {1, 2, 3}
+    assert any(isinstance(expert.translate(brief, child), (Kernel, Failure)) for child in children)
+    assert isinstance(expert.cross(Brief(TASK, SPEC, None, parents[:1]), Random(0)), Strategy)
