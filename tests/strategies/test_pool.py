@@ -121,6 +121,21 @@ def test_the_best_of_a_task_comes_before_its_runner_up(pool: Pool) -> None:
     assert [match.record.gain for match in pool.similar(QUERY, 2)] == [4.0, 2.0]
 
 
+def test_the_best_of_several_tasks_come_before_runner_ups(pool: Pool) -> None:
+    for factor in (2, 4, 8):
+        fill(pool, record("near", move=unroll(factor), time_s=1e-5 * factor))
+    fill(pool, record("next", move=unroll(16), sizes=Sizes(1 << 22, row=6144)))
+    assert found(pool) == ["near", "next", "near", "near"]
+
+
+def test_products_with_as_many_results_are_near(pool: Pool) -> None:
+    flat = record("flat", move=unroll(2), operators=("matmul",), sizes=Sizes(1 << 24, product=(512, 512, 512)))
+    cube = record("cube", move=unroll(4), operators=("matmul",), sizes=Sizes(1 << 24, product=(2048, 2048, 4096)))
+    fill(pool, flat, cube)
+    query = replace(QUERY, operators=("matmul",), sizes=Sizes(1 << 24, product=(64, 4096, 4096)))
+    assert found(pool, query) == ["flat", "cube"]
+
+
 def test_no_two_matches_have_the_same_moves(pool: Pool) -> None:
     fill(pool, record("near"), record("far", sizes=Sizes(1 << 22, row=64)), record("other", move=unroll(2)))
     assert sorted(found(pool)) == ["near", "other"]

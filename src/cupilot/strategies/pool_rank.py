@@ -1,7 +1,8 @@
 """The order of similar records: operators first, then how far the task is away, then text.
 
 How far is said in octaves (factors of two): of the sizes, plus fixed amounts for another zone, limit,
-precision or device, plus what a strategy falls short of the best one known for its own task.
+precision or device, and for every better strategy that is known for the record's own task: the best ones
+of several tasks promise more than one task's best and its runner-ups, which are mostly much the same.
 Everything here is a pure function.
 """
 
@@ -17,8 +18,11 @@ from cupilot.strategies.pool_tags import likeness
 
 # octaves for what differs; a strategy depends on the device least of all
 OTHER_ZONE, OTHER_LIMIT, OTHER_PRECISION, OTHER_DEVICE = 0.5, 0.5, 2.0, 0.25
+RUNNER_UP = 1.0
 # the number of rows matters less than their length: it only sets how many blocks there are
 ELEMENTS_BESIDE_ROW = 0.25
+# of a product, the number of results decides how large tiles may be; the rest matters less
+DEPTH_OF_PRODUCT, SHORT_SIDE_OF_PRODUCT = 0.5, 0.5
 _DIGITS = 6
 
 
@@ -61,15 +65,9 @@ def rank(query: PoolQuery, candidates: list[Facts]) -> list[tuple[Facts, float, 
     Without operators in the query nothing is left out.  The order is total: ids break ties.
     """
     alike = cache(lambda operators: likeness(query.operators, operators.split()))
-    best_s: dict[str, float] = {}
-    for facts in candidates:
-        best_s[facts.problem] = min(facts.time_s, best_s.get(facts.problem, facts.time_s))
+    places = _places(candidates)
     kept = [
-        (
-            facts,
-            alike(facts.operators),
-            round(_octaves(query, facts) + log2(facts.time_s / best_s[facts.problem]), _DIGITS),
-        )
+        (facts, alike(facts.operators), round(_octaves(query, facts) + RUNNER_UP * places[facts.id], _DIGITS))
         for facts in candidates
         if not query.operators or alike(facts.operators) > 0
     ]
@@ -82,10 +80,25 @@ def size_octaves(one: Sizes, other: Sizes) -> float:
     """Zero for equal sizes, growing with each size that differs; symmetric."""
     elements = _apart(one.elements, other.elements)
     if one.product is not None and other.product is not None:
-        return sum(_apart(a, b) for a, b in zip(one.product, other.product, strict=True))
+        (m, n, k), (other_m, other_n, other_k) = one.product, other.product
+        return (
+            _apart(m * n, other_m * other_n)
+            + DEPTH_OF_PRODUCT * _apart(k, other_k)
+            + SHORT_SIDE_OF_PRODUCT * _apart(min(m, n), min(other_m, other_n))
+        )
     if one.row is not None and other.row is not None:
         return _apart(one.row, other.row) + ELEMENTS_BESIDE_ROW * elements
     return elements
+
+
+def _places(candidates: list[Facts]) -> dict[str, int]:
+    """For every id, how many of its problem are better."""
+    seen: dict[str, int] = {}
+    places: dict[str, int] = {}
+    for facts in sorted(candidates, key=lambda facts: (facts.time_s, facts.id)):
+        places[facts.id] = seen.get(facts.problem, 0)
+        seen[facts.problem] = places[facts.id] + 1
+    return places
 
 
 def _octaves(query: PoolQuery, facts: Facts) -> float:
