@@ -71,7 +71,7 @@ def test_impossible_numbers_are_refused(changes: dict[str, object]) -> None:
 tag_sets = some.sampled_from(
     [("log_softmax",), ("relu",), ("softmax", "relu"), ("matmul",), ("sum", "softmax"), ("odd",)]
 )
-row_lengths = some.integers(0, 20).map(lambda exponent: 1 << exponent)
+row_lengths = some.integers(2, 20).map(lambda exponent: 1 << exponent)
 
 
 @given(tag_sets, row_lengths)
@@ -126,6 +126,12 @@ def test_the_best_of_several_tasks_come_before_runner_ups(pool: Pool) -> None:
         fill(pool, record("near", move=unroll(factor), time_s=1e-5 * factor))
     fill(pool, record("next", move=unroll(16), sizes=Sizes(1 << 22, row=6144)))
     assert found(pool) == ["near", "next", "near", "near"]
+
+
+def test_rows_that_vectors_divide_are_near_each_other(pool: Pool) -> None:
+    fill(pool, record("odd", sizes=Sizes(1 << 22, row=4097)))
+    fill(pool, record("even", move=unroll(2), sizes=Sizes(1 << 22, row=5000)))
+    assert found(pool) == ["even", "odd"]
 
 
 def test_products_with_as_many_results_are_near(pool: Pool) -> None:

@@ -38,6 +38,7 @@ class Search:
     info: RunInfo
     folder: Path
     store: SqliteStore
+    pool: Path | None = None
     known: tuple[Individual, ...] = ()
     jobs: int | None = None
 
@@ -51,7 +52,7 @@ def run_search(search: Search, terminal: Terminal) -> RunResult:
     jobs = search.jobs or min(4, cpu_count())
     # LLM agents wait for replies most of the time, and those candidates need threads as well
     executor = LocalExecutor(jobs if search.team.usage is None else jobs + info.in_flight)
-    memory = PoolMemory(task, info, search.store)
+    memory = PoolMemory(task, info, search.store, search.pool or cache_folder() / POOL_FILE)
     try:
         with terminal.status("evaluating the plain kernel") as status:
             around = Surroundings(
@@ -90,10 +91,11 @@ class PoolMemory:
     Records of the very same task are left out: repeating a run must not depend on having run it.
     """
 
-    def __init__(self, task: Task, info: RunInfo, store: SqliteStore) -> None:
+    def __init__(self, task: Task, info: RunInfo, store: SqliteStore, path: Path) -> None:
         self._task = task
         self._info = info
         self._store = store
+        self._path = path
         self._asked = 0
 
     def recall(self, task: Task, evaluation: Evaluation) -> tuple[PoolRecord, ...]:
@@ -108,9 +110,9 @@ class PoolMemory:
         from cupilot.strategies.pool import features, open_pool
 
         own = sha256(self._task.source.encode()).hexdigest()
-        with open_pool(cache_folder() / POOL_FILE) as pool:
-            matches = pool.similar(features(self._task, evaluation), 4 * SIMILAR)
-        return tuple(match.record for match in matches if match.record.proof.task != own)[:SIMILAR]
+        with open_pool(self._path) as pool:
+            matches = pool.similar(features(self._task, evaluation), SIMILAR, besides=own)
+        return tuple(match.record for match in matches)
 
     def remember(self, plain: Individual, best: Individual, guidance: Guidance | None) -> None:
         from cupilot.strategies.pool import open_pool, pool_record
@@ -121,7 +123,7 @@ class PoolMemory:
             self._task, plain, best, guidance, seed=self._info.seed, tools=(), version=self._info.version
         )
         if record is not None:
-            with open_pool(cache_folder() / POOL_FILE) as pool:
+            with open_pool(self._path) as pool:
                 pool.add(record)
 
 

@@ -84,8 +84,11 @@ class Pool:
         """Ids of the records that come with the program, as far as they are to be seen."""
         return self._visible()[1]
 
-    def similar(self, query: PoolQuery, count: int) -> list[PoolMatch]:
-        """The ``count`` records that promise most for a query, best first, no two with the same moves."""
+    def similar(self, query: PoolQuery, count: int, *, besides: str = "") -> list[PoolMatch]:
+        """The ``count`` records that promise most for a query, best first, no two with the same moves.
+
+        ``besides`` is the digest of a task (as in `Proof`) whose own records are left out.
+        """
         own, shipped = self._visible()
         facts = [facts for facts in self._own.candidates(query) if facts.id in own]
         facts += [facts for facts in self._shipped.candidates(query) if facts.id in shipped]
@@ -94,7 +97,9 @@ class Pool:
             if len(chosen) >= count:
                 break
             record = self._record(fact.id, shipped)
-            if record is not None and not any(same(record.strategy, other.record.strategy) for other in chosen):
+            if record is None or record.proof.task == besides:
+                continue
+            if not any(same(record.strategy, other.record.strategy) for other in chosen):
                 chosen.append(PoolMatch(record, likeness, octaves, fact.id in shipped))
         return chosen
 

@@ -19,6 +19,8 @@ from cupilot.strategies.pool_tags import likeness
 # octaves for what differs; a strategy depends on the device least of all
 OTHER_ZONE, OTHER_LIMIT, OTHER_PRECISION, OTHER_DEVICE = 0.5, 0.5, 2.0, 0.25
 RUNNER_UP = 1.0
+# sizes that vectors of four do not divide rule out what works best for those that they do
+OTHER_ALIGNMENT, VECTOR = 1.0, 4
 # the number of rows matters less than their length: it only sets how many blocks there are
 ELEMENTS_BESIDE_ROW = 0.25
 # of a product, the number of results decides how large tiles may be; the rest matters less
@@ -78,6 +80,14 @@ def rank(query: PoolQuery, candidates: list[Facts]) -> list[tuple[Facts, float, 
 
 def size_octaves(one: Sizes, other: Sizes) -> float:
     """Zero for equal sizes, growing with each size that differs; symmetric."""
+    return _distance(one, other) + (OTHER_ALIGNMENT if _aligned(one) != _aligned(other) else 0.0)
+
+
+def _aligned(sizes: Sizes) -> bool:
+    return all(size % VECTOR == 0 for size in (sizes.elements, sizes.row or 0, *(sizes.product or ())))
+
+
+def _distance(one: Sizes, other: Sizes) -> float:
     elements = _apart(one.elements, other.elements)
     if one.product is not None and other.product is not None:
         (m, n, k), (other_m, other_n, other_k) = one.product, other.product

@@ -41,6 +41,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--jobs", metavar="N", type=positive, help="evaluations at a time (processors, at most 4)")
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="for one candidate (60)")
     parser.add_argument("--no-roofline", action="store_true", help="search without the roofline's guidance")
+    parser.add_argument("--pool", metavar="FILE", type=Path, help="the pool of strategies to ask and feed")
     parser.add_argument("--no-pool", action="store_true", help="neither ask nor feed the pool of strategies")
     parser.add_argument("--quiet", action="store_true", help="say nothing but errors")
     caps = parser.add_argument_group("budget, whichever is reached first")
@@ -87,7 +88,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
     store = create_store(folder)
     try:
         team = open_team(agents, models, task.name, folder, options.replay)
-        search = Search(task, device, team, info, folder, store, jobs=options.jobs)
+        search = Search(task, device, team, info, folder, store, options.pool, jobs=options.jobs)
         result = run_search(search, terminal)
     finally:
         begun = store.begun

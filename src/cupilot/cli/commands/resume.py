@@ -45,7 +45,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
         team = open_team(info.agents, info.models, info.task, folder)
         known = store.repeat()
         terminal.line(f"run {folder}: seed {info.seed}, {len(known)} individuals so far")
-        result = run_search(Search(task, device, team, info, folder, store, known, jobs=options.jobs), terminal)
+        result = run_search(Search(task, device, team, info, folder, store, known=known, jobs=options.jobs), terminal)
     finally:
         store.close()
     show(result, terminal, folder / TASK_FILE, info.device)
