@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from cupilot.records import Move, Strategy
 from cupilot.records.pool import PoolRecord, Proof, Sizes
+from cupilot.strategies.pool import Pool, PoolQuery
 
 PROOF = Proof("ab" * 32, "cd" * 32, (("nvcc", "13.0.88"),), seed=0, checks=5, worst=0.25)
 SOFTMAX = PoolRecord(
@@ -42,3 +43,15 @@ def record(task: str = "softmax", *, move: Move | None = None, **changes: object
 
 def unroll(factor: int) -> Move:
     return Move.of("unroll", factor=factor)
+
+
+QUERY = PoolQuery(("softmax",), "float32", "fp32", Sizes(1 << 22, row=4096), "memory-bound", "dram", SOFTMAX.device)
+
+
+def fill(pool: Pool, *records: PoolRecord) -> None:
+    for one in records:
+        assert pool.add(one)
+
+
+def found(pool: Pool, query: PoolQuery = QUERY, count: int = 10) -> list[str]:
+    return [match.record.task for match in pool.similar(query, count)]
