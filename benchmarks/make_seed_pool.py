@@ -119,10 +119,9 @@ def run_task(task: SeedTask, work: Path) -> None:
     for left in folder.glob("*"):  # of a run that was stopped
         left.unlink()
     began = time.monotonic()
-    budget = ["--population", str(POPULATION), "--generations", str(GENERATIONS), "--seed", str(SEED), "--jobs", "1"]
-    status = cupilot(
-        ["optimize", str(path), "--device", DEVICE, "--agents", "expert", *budget, "--out", str(folder), "--quiet"]
-    )
+    options = ["--device", DEVICE, "--agents", "expert", "--no-pool", "--out", str(folder), "--jobs", "1", "--quiet"]
+    budget = ["--population", str(POPULATION), "--generations", str(GENERATIONS), "--seed", str(SEED)]
+    status = cupilot(["optimize", str(path), *options, *budget])
     if status == 0:
         (folder / "done").touch()
     print(f"{task.name}: status {status} after {time.monotonic() - began:.0f} s", flush=True)

@@ -1,13 +1,16 @@
 """Does the pool find the right strategies?  Measured on the shipped records, one task held back at a time.
 
-    python benchmarks/pool_retrieval.py WORK_FOLDER [--count 3] [--draws 3]
+    python benchmarks/pool_retrieval.py WORK_FOLDER [--count 3] [--draws 3] [--fresh]
 
 For every task all its records are taken out; the pool, without them, is asked for ``--count`` strategies.
 These are made legal for the task, written as kernels and evaluated, and the fastest counts.  The same is
 done with records drawn at random, from all and from those that share an operator or a family ("kin", which
-shows what ranking adds to tags).  A task is a hit when the result is within 10 % of the best time
-known for it.  Tasks whose plain kernel is a hit already say little, so hits are also counted without
-them.  Times of kernels are kept in ``WORK_FOLDER/times.json``: the script can be stopped at any time.
+shows what ranking adds to tags).  A task is a hit when the result is within 10 % of the best time known for
+it.  Tasks whose plain kernel is a hit already say little, so hits are also counted without them.
+
+``--fresh`` measures on tasks of other shapes and operators instead, none of which is in the pool; the best
+time known for them is that of a search as the seed set was made with.  Times of kernels are kept in
+``WORK_FOLDER/times.json``, so the script can be stopped at any time.
 """
 
 from __future__ import annotations
@@ -21,17 +24,27 @@ from math import exp, log
 from pathlib import Path
 from random import Random
 
-from make_seed_pool import DEVICE, TASKS
+from make_seed_pool import DEVICE, TASKS, SeedTask, run_task, seed_records, tool_versions
 
 from cupilot.devices import open_device
 from cupilot.evaluate import Evaluator
 from cupilot.expert import Expert
-from cupilot.records import Failure, Kernel, Strategy, Task
+from cupilot.expert.render import render
+from cupilot.records import Strategy, Task
 from cupilot.records.pool import PoolRecord
 from cupilot.strategies.pool import PoolQuery, open_pool
 from cupilot.strategies.pool_tags import likeness
 from cupilot.tasks.load import task_from_source
 
+FRESH = (
+    SeedTask("fresh-elu", "F.elu(x) + 1.0", (3000, 5000)),
+    SeedTask("fresh-softmax-short", "torch.softmax(x, dim=-1)", (20000, 384)),
+    SeedTask("fresh-softmax-medium", "torch.softmax(x, dim=-1)", (3000, 6144)),
+    SeedTask("fresh-softmax-long", "torch.softmax(x, dim=-1)", (256, 100000)),
+    SeedTask("fresh-matmul-deep", "a @ b", (256, 256, 8192)),
+    SeedTask("fresh-matmul-flat", "a @ b", (128, 8192, 1024)),
+    SeedTask("fresh-matmul-gelu", "F.gelu(a @ b)", (1024, 4096, 1024)),
+)
 WITHIN = 1.10
 TIMEOUT_S = 60.0
 
@@ -73,9 +86,7 @@ class Clock:
         """Of the kernel that the expert makes of a strategy, once it is legal for the task; None if it fails."""
         space = self._expert.space(task)
         legal = space.effective(space.repair(strategy))
-        kernel = self._expert.translate(task, Kernel(""), legal)
-        if isinstance(kernel, Failure):
-            return None
+        kernel = render(space, legal)
         key = f"{task.name} {kernel.digest}"
         if key not in self._known:
             evaluation = self._evaluator(task, kernel)
@@ -97,23 +108,23 @@ def query_of(record: PoolRecord) -> PoolQuery:
     )
 
 
-def measure(name: str, records: Sequence[PoolRecord], clock: Clock, count: int, draws: int) -> Row:
-    """Hold back one task."""
-    task = task_from_source(next(t.source for t in TASKS if t.name == name), name, "fp32", where=name)
-    held = [record for record in records if record.task == name]
-    others = [record for record in records if record.task != name]
+def measure(
+    seed: SeedTask, held: Sequence[PoolRecord], others: Sequence[PoolRecord], clock: Clock, count: int, draws: int
+) -> Row:
+    """What a pool of the others gives for a task, of which ``held`` is known."""
+    task = task_from_source(seed.source, seed.name, "fp32", where=seed.name)
     with open_pool(None, seed=False) as pool:
         for record in others:
             pool.add(record)
         matches = pool.similar(query_of(held[0]), count)
     kin = [record for record in others if likeness(record.operators, held[0].operators) > 0]
-    rng = Random(name)
+    rng = Random(seed.name)
 
     def draw(among: Sequence[PoolRecord]) -> tuple[float, ...]:
         return tuple(clock.fastest_s(task, rng.sample(among, min(count, len(among)))) for _ in range(draws))
 
     return Row(
-        task=name,
+        task=seed.name,
         best_s=min(record.time_s for record in held),
         plain_s=clock.fastest_s(task, ()),
         retrieved_s=clock.fastest_s(task, [match.record for match in matches]),
@@ -150,6 +161,7 @@ def main() -> int:
     parser.add_argument("work", type=Path, help="folder for builds and times")
     parser.add_argument("--count", type=int, default=3, help="strategies retrieved (3)")
     parser.add_argument("--draws", type=int, default=3, help="random retrievals per task (3)")
+    parser.add_argument("--fresh", action="store_true", help="on tasks that are not in the pool")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     clock = Clock(options.work)
@@ -159,13 +171,20 @@ def main() -> int:
     print(
         "| task | best known | plain | retrieved | random | random kin | nearest task |\n|---|---|---|---|---|---|---|"
     )
-    for name in dict.fromkeys(record.task for record in records):
-        row = measure(name, records, clock, options.count, options.draws)
+    for task in FRESH if options.fresh else TASKS:
+        if options.fresh:
+            run_task(task, options.work)
+            held = seed_records(task, options.work, tool_versions())
+        else:
+            held = [record for record in records if record.task == task.name]
+        others = [record for record in records if record.task != task.name]
+        row = measure(task, held, others, clock, options.count, options.draws)
         ways = ((row.plain_s,), (row.retrieved_s,), row.random_s, row.kin_s)
         shares = " | ".join(f"{exp(_mean([log(row.share(time_s)) for time_s in times])):.2f}" for times in ways)
-        print(f"| {name} | {row.best_s * 1e3:.4g} ms | {shares} | {row.nearest} |", flush=True)
+        print(f"| {task.name} | {row.best_s * 1e3:.4g} ms | {shares} | {row.nearest} |", flush=True)
         rows.append(row)
-    print(json.dumps({"benchmark": "pool_retrieval", "count": options.count, "draws": options.draws, **summary(rows)}))
+    asked = {"fresh": options.fresh, "count": options.count, "draws": options.draws}
+    print(json.dumps({"benchmark": "pool_retrieval", **asked, **summary(rows)}))
     return 0
 
 
