@@ -11,7 +11,7 @@ import pytest
 
 from cupilot.cli.team import choose_team, role_model, transcript
 from cupilot.cli.terminal import Terminal
-from cupilot.errors import UserError
+from cupilot.errors import StoreError, UserError
 
 Cli = Callable[..., SimpleNamespace]
 
@@ -82,3 +82,15 @@ def test_a_dry_run_says_what_it_may_cost_and_begins_nothing(cli: Cli) -> None:
     assert "at most 0.00 USD" in ran.out
     assert "nothing is spent" in cli("optimize", "relu.py", "--estimate").out
     assert not Path("runs").exists()
+
+
+def test_a_pool_that_cannot_be_fed_does_not_lose_the_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cupilot.strategies.pool import Pool
+
+    def full(self: Pool, record: object) -> bool:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Pool, "add", full)
+    ran = cli("optimize", "relu.py", "--out", "here", "--pool", "pool.sqlite")
+    assert ran.status == 0, ran.err
+    assert "best kernel" in ran.out

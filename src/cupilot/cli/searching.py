@@ -15,7 +15,7 @@ from cupilot.cli.environment import cache_folder
 from cupilot.cli.team import Team
 from cupilot.cli.terminal import Terminal, duration, ratio
 from cupilot.contracts import Brief, Device
-from cupilot.errors import UnmatchedTask
+from cupilot.errors import DataError, StoreError, UnmatchedTask
 from cupilot.evolution.budget import Spending
 from cupilot.evolution.executor import LocalExecutor
 from cupilot.evolution.loop import WHY, Progress, Surroundings, evolve
@@ -122,9 +122,14 @@ class PoolMemory:
         record = pool_record(
             self._task, plain, best, guidance, seed=self._info.seed, tools=(), version=self._info.version
         )
-        if record is not None:
+        if record is None:
+            return
+        try:
             with open_pool(self._path) as pool:
                 pool.add(record)
+        except (DataError, StoreError) as error:
+            # a run's result must not be lost because the pool cannot take it
+            self._store.note("pool", f"{best.id} is not in the pool: {error}")
 
 
 def tell(progress: Progress, terminal: Terminal, status: Status | None) -> None:
