@@ -8,7 +8,7 @@ import pytest
 
 from cupilot.contracts import Brief
 from cupilot.evolution.ablation import CodeLevel, Trace, summarize
-from cupilot.records import Failure, Individual, Kernel, Strategy
+from cupilot.records import Individual, Kernel, Strategy
 from cupilot.strategies import load_deck, parse
 from cupilot.testing.samples import EVALUATION, SPEC, TASK
 
@@ -50,5 +50,4 @@ def test_crossing_at_the_level_of_code_knows_nothing_of_needs() -> None:
     widths = {child.moves and child.move("vector-load").get("width") for child in children}  # type: ignore[union-attr]
     assert widths == {2, 4}
     assert {len(child.moves) for child in children} == {1, 2, 3}
-    assert any(isinstance(expert.translate(brief, child), (Kernel, Failure)) for child in children)
     assert isinstance(expert.cross(Brief(TASK, SPEC, None, parents[:1]), Random(0)), Strategy)
