@@ -159,7 +159,6 @@ def test_debugging_sections_are_passed_over() -> None:
     [
         (".branchtargets $L1;", "branchtargets"),
         ("ld.u32 %r1, [%r1*4];", r"\[%r1\*4\]"),
-        (".reg .pred %p<2>; vote.sync.any.pred %p1, !%p0, -1;", "!%p0"),
     ],
 )
 def test_errors_name_what_is_wrong(body: str, said: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cupilot.errors import MachineError
@@ -29,20 +30,38 @@ def build_host_library(
     are not watched.  With ``-march=native`` the result is for this machine: keep ``out_dir`` on it.
     """
     compiler = find_host_compiler()
-    library = f"lib{name}.so"
     version = run([compiler, "--version"], compiler.parent, timeout_s=30)
-    watched = [part for path in (*sources, *headers) for part in (path.name, path.read_bytes())]
-    final = out_dir / digest([name, str(compiler), version.output if version else "", *FLAGS, *flags, *watched])
+    watched = [part for path in headers for part in (path.name, path.read_bytes())]
+    known = [str(compiler), version.output if version else "", *FLAGS, *flags, *watched]
+    library = f"lib{name}.so"
+    final = out_dir / digest([name, *known, *(part for path in sources for part in (path.name, path.read_bytes()))])
     if not final.is_dir():
-        with scratch_beside(final) as scratch:
-            files = [path.resolve() for path in sources]
-            finished = run([compiler, *FLAGS, *files, *flags, "-o", library], scratch, timeout_s)
-            if finished is None:
-                raise MachineError(f"The compiler did not finish {library} within {timeout_s:g} s.")
-            if finished.status != 0:
-                raise MachineError(f"{library} does not compile: {_first_line(finished.output)}")
-            publish(scratch, final)
+        with ThreadPoolExecutor() as pool:
+            made = pool.map(lambda path: _object(compiler, path, out_dir, known, flags, timeout_s), sources)
+            objects = list(made)
+        _make([compiler, *FLAGS, *objects, *flags, "-o", library], library, final, timeout_s)
     return final / library
+
+
+def _object(
+    compiler: Path, source: Path, out_dir: Path, known: Sequence[str | bytes], flags: Sequence[str], timeout_s: float
+) -> Path:
+    """One source compiled, so that a change costs one file."""
+    final = out_dir / digest([*known, source.name, source.read_bytes()])
+    name = f"{source.stem}.o"
+    if not final.is_dir():
+        _make([compiler, *FLAGS, "-c", source.resolve(), *flags, "-o", name], source.name, final, timeout_s)
+    return final / name
+
+
+def _make(command: Sequence[str | Path], what: str, final: Path, timeout_s: float) -> None:
+    with scratch_beside(final) as scratch:
+        finished = run(command, scratch, timeout_s)
+        if finished is None:
+            raise MachineError(f"The compiler did not finish {what} within {timeout_s:g} s.")
+        if finished.status != 0:
+            raise MachineError(f"{what} does not compile: {_first_line(finished.output)}")
+        publish(scratch, final)
 
 
 def _first_line(log: str) -> str:

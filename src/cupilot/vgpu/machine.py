@@ -20,15 +20,7 @@ from cupilot.vgpu.emit import KernelCode
 from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Module
 from cupilot.vgpu.timing import model_time
-from cupilot.vgpu.translate import Translator, function_address
-
-# functions of the runtime that translated code calls: accesses by space, element bytes and elements per lane
-_FORMS = ("1_1", "1_2", "1_4", "2_1", "2_2", "2_4", "4_1", "4_2", "4_4", "8_1", "8_2")
-_ACCESSES = (*(f"{verb}_{space}" for verb in ("ld", "st") for space in ("global", "shared", "generic")), "ld_const")
-SYMBOLS = [
-    *(f"vg_{access}_{form}" for access in _ACCESSES for form in _FORMS),
-    "vg_ex2", "vg_lg2", "vg_sin", "vg_cos", "vg_tanh", "vg_shfl",
-]  # fmt: skip
+from cupilot.vgpu.translate import Translator
 
 Triple = tuple[int, int, int]
 
@@ -95,7 +87,7 @@ class Machine:
         # candidates are linked without a CUDA runtime and find these symbols in the global scope
         self._library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
         self._declare()
-        self._translator = Translator({name: function_address(self._library, name) for name in SYMBOLS})
+        self._translator = Translator(self._library)
         self._modules: dict[int, Module] = {}
         self._codes: dict[int, KernelCode] = {}
         self._texts: list[bytes] = []

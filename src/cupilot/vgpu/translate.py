@@ -6,7 +6,6 @@ Parsing is done once per module, compiling once per kernel, on its first launch.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -19,11 +18,10 @@ from cupilot.vgpu.ptx.syntax import Module
 class Translator:
     """Compiles kernels for this machine; native code stays alive as long as this object."""
 
-    def __init__(self, symbols: Mapping[str, int]) -> None:
+    def __init__(self, library: ctypes.CDLL) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        for name, address in symbols.items():
-            llvm.add_symbol(name, address)
+        self._library = library
         self._target = llvm.Target.from_default_triple()
         self._features = llvm.get_host_cpu_features().flatten()
         self._engines: list[Any] = []
@@ -43,6 +41,8 @@ class Translator:
         if function is None or not function.is_kernel:
             raise PtxError(f"the module has no kernel {kernel}")
         code = Emitter(module, function).kernel()
+        for name in code.calls:
+            llvm.add_symbol(name, function_address(self._library, name))
         # an engine owns its target machine, so each gets one of its own
         machine = self._target.create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=self._features, opt=2, jit=True

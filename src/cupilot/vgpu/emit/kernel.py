@@ -42,6 +42,7 @@ class KernelCode:
     param_bytes: int
     max_threads: int
     variables: tuple[str, ...]
+    calls: tuple[str, ...]  # functions of the runtime
     sites: list[Site] = field(default_factory=list)
     blocks: list[BlockCost] = field(default_factory=list)
     first_lines: list[int] = field(default_factory=list)
@@ -80,7 +81,8 @@ class Emitter(Operands):
         )
         return KernelCode(
             self.function.name, text, self.symbol, self.storage.warp_bytes, self.storage.shared_bytes,
-            self.function.param_bytes, self.function.max_threads, tuple(self.variables), self.sites,
+            self.function.param_bytes, self.function.max_threads, tuple(self.variables),
+            tuple(name for name in sorted(self.declared) if name.startswith("vg_")), self.sites,
             [BlockCost(*cost) for cost in costs], first_lines,
         )  # fmt: skip
 

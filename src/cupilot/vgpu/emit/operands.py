@@ -11,7 +11,7 @@ from cupilot.vgpu.emit.text import LANES, LLVM_TYPES, WIDTH, IrText
 from cupilot.vgpu.lower.table import access_of, varies
 from cupilot.vgpu.ptx.flow import TERMINATORS, Flow
 from cupilot.vgpu.ptx.parse import PtxError
-from cupilot.vgpu.ptx.syntax import Address, Function, Imm, Instruction, Module, Operand, Reg, Symbol
+from cupilot.vgpu.ptx.syntax import Address, Function, Imm, Instruction, Module, Not, Operand, Reg, Symbol
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class Operands(IrText):
             if operand.name in self.flow.bit:
                 return self.flow.uniform(operand.name)
             return not operand.name.startswith(("%tid", "%laneid"))
+        if isinstance(operand, Not):
+            return self.operand_is_uniform(operand.register)
         if isinstance(operand, Address) and operand.base is not None:
             return self.operand_is_uniform(operand.base)
         return isinstance(operand, (Imm, Symbol, Address))
@@ -70,6 +72,9 @@ class Operands(IrText):
             value = self.symbol_address(operand)
             value = self.cast(value, "i64", kind, False)
             return self.splat(value, kind) if vector else value
+        if isinstance(operand, Not):
+            value = self.fetch(operand.register, "i1", vector)
+            return self.op(f"xor {self.shaped('i1', vector)} {value}, {self.constant(1, 'i1', vector)}")
         if not isinstance(operand, Reg):
             raise self.unsupported("an operand of this form")
         held = self.register(operand.name)

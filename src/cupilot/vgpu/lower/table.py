@@ -28,11 +28,14 @@ class Opcode:
 
     lower: Lowering
     section: str
-    writes: int = 1
+    writes: int | Callable[[Instruction], int] = 1
     varies: Callable[[Instruction], bool] = lambda instruction: False
 
 
-FAMILIES = ("integer", "logic", "floating", "convert", "memory", "warp", "control")
+FAMILIES = (
+    "integer", "logic", "floating", "half", "convert", "memory", "atomic", "asynchronous", "tensor", "warp", "control",
+    "call",
+)  # fmt: skip
 _TABLE: dict[str, Opcode] = {}
 
 
@@ -57,8 +60,8 @@ def lowering_of(instruction: Instruction, kernel: str) -> Lowering:
 def access_of(instruction: Instruction) -> Access:
     entry = opcodes().get(instruction.opcode)
     count = entry.writes if entry is not None else 1
-    if instruction.has("pred") and instruction.opcode == "red":
-        count = 1
+    if not isinstance(count, int):
+        count = count(instruction)
     head, rest = instruction.operands[:count], instruction.operands[count:]
     writes = tuple(name for operand in head for name in registers(operand))
     # an address is read even where it stands first (never the case for true destinations)

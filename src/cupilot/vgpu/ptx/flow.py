@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from cupilot.vgpu.ptx.parse import PtxError
-from cupilot.vgpu.ptx.syntax import Address, Function, Instruction, Operand, Pair, Reg, Vector
+from cupilot.vgpu.ptx.syntax import Address, Function, Instruction, Not, Operand, Pair, Reg, Vector
 
 EXIT = -1
 TERMINATORS = ("bra", "ret", "exit", "trap")
@@ -52,6 +52,8 @@ def registers(operand: Operand) -> Iterable[str]:
     """All registers that an operand names."""
     if isinstance(operand, Reg):
         yield operand.name
+    elif isinstance(operand, Not):
+        yield operand.register.name
     elif isinstance(operand, Address) and isinstance(operand.base, Reg):
         yield operand.base.name
     elif isinstance(operand, Vector):

@@ -18,6 +18,7 @@ from cupilot.vgpu.ptx.syntax import (
     Imm,
     Instruction,
     Module,
+    Not,
     Operand,
     Pair,
     Param,
@@ -279,7 +280,7 @@ class _Parser:
             first, second = text.split("|")
             return Pair(self._operand(first.strip()), self._operand(second.strip()))
         if text[0] == "!":
-            raise PtxError(f"negated predicate operand {text} is not supported")
+            return Not(Reg(self._name(text[1:].strip())))
         return self._atom(text)
 
     def _atom(self, text: str) -> Reg | Imm | Symbol:

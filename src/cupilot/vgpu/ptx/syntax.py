@@ -61,7 +61,14 @@ class Pair:
     second: Operand
 
 
-Operand = Reg | Imm | Symbol | Address | Vector | Pair
+@dataclass(frozen=True)
+class Not:
+    """``!p``: a predicate's opposite."""
+
+    register: Reg
+
+
+Operand = Reg | Imm | Symbol | Address | Vector | Pair | Not
 
 
 @dataclass(frozen=True)

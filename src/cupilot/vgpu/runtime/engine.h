@@ -185,6 +185,14 @@ bool release(u64 address);
 Allocation* find_allocation(u64 address);
 void mark_written(u64 address, u64 bytes);
 
+// For instructions that are neither plain loads nor plain stores: one lane's access, checked like any other.
+// Gives the host address, or null after a finding was reported.
+enum class Space : u32 { GLOBAL, SHARED, GENERIC, LOCAL };
+enum class Use : u32 { READ, WRITE, UPDATE };  // UPDATE: atomically
+u8* reach(Context* c, Warp* w, u32 site, u32 lane, Space space, u64 address, u32 bytes, Use use);
+// Count one request of the lanes in the mask: sectors, lines, wavefronts, caches.
+void count_request(Context* c, u32 site, Space space, const u64* address, u32 mask, u32 bytes, bool store);
+
 // Run a launch; returns a cudaError_t number.
 int run_launch(KernelInfo* kernel, const u32 grid[3], const u32 block[3], void** args, u64 dynamic_shared, u32 resident);
 double steady_seconds();

@@ -521,3 +521,50 @@ static void const_access(Context* c, Warp* w, u32 site, const u64* address, u32 
 
 FORM(1, 1) FORM(1, 2) FORM(1, 4) FORM(2, 1) FORM(2, 2) FORM(2, 4)
 FORM(4, 1) FORM(4, 2) FORM(4, 4) FORM(8, 1) FORM(8, 2)
+
+// --- other instructions ---------------------------------------------------------------------
+
+static bool in_shared(Space space, u64 address) {
+    return space == Space::SHARED || (space == Space::GENERIC && address >> 56 == 1);
+}
+
+u8* reach(Context* c, Warp* w, u32 site, u32 lane, Space space, u64 address, u32 bytes, Use use) {
+    bool store = use != Use::READ;
+    if (in_shared(space, address)) {
+        u32 inner = (u32)address;
+        bool inside = (u64)inner + bytes <= c->shared_bytes;
+        if (inside && inner % bytes == 0) return c->shared + inner;
+        char near[96];
+        snprintf(near, sizeof near, "; the block has %llu bytes", (unsigned long long)c->shared_bytes);
+        access_finding(c, w, site, lane, inner, bytes, store, " of shared memory", inside ? "misaligned" : "out-of-bounds",
+                       near);
+        return nullptr;
+    }
+    Allocation* a = find_allocation(address);
+    bool inside = a && !a->freed && address + bytes <= a->base + a->bytes;
+    if (!inside || address % bytes) {
+        const char* kind = a && a->freed ? "use-after-free" : inside ? "misaligned" : "out-of-bounds";
+        access_finding(c, w, site, lane, address, bytes, store, "", kind, near_text(address));
+        return nullptr;
+    }
+    if (use != Use::WRITE && !a->all_written && !test_bits(a->written, address - a->base, bytes)) {
+        access_finding(c, w, site, lane, address, bytes, false, "", "uninitialized", near_text(address));
+    }
+    if (store) a->stored = true, set_bits(a->written, address - a->base, bytes);
+    return (u8*)address;
+}
+
+void count_request(Context* c, u32 site, Space space, const u64* address, u32 mask, u32 bytes, bool store) {
+    if (!mask) return;
+    Site& total = c->sites[site];
+    Site s;
+    u64 first = address[__builtin_ctz(mask)];
+    if (in_shared(space, first)) {
+        total.requests++, total.wavefront_total += bank_passes(address, mask, bytes);
+    } else {
+        learn_global(s, address, mask, bytes);
+        total.requests++, total.sector_total += s.sectors, total.wavefront_total += s.wavefronts;
+        if (Allocation* a = find_allocation(first)) pass_caches(c, s, a, first / 128, store);
+    }
+    total.lane_bytes += (u64)__builtin_popcount(mask) * bytes;
+}
