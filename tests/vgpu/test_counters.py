@@ -67,8 +67,9 @@ def test_global_requests(
 @pytest.mark.parametrize("verb", ["load", "store"])
 def test_shared_bank_conflicts(bench: Bench, kind: str, stride: int, wavefronts: int, verb: str) -> None:
     size, names = item(kind)
-    what = f"ld.shared.{kind} {names}, [%r11];" if verb == "load" else f"st.shared.{kind} [%r11], {names};"
-    body = f".shared .align 16 .b8 tile[8192]; {INDEX} mul.lo.u32 %r11, %r0, {stride}; {what} {what} ret;"
+    store, load = f"st.shared.{kind} [%r11], {names};", f"ld.shared.{kind} {names}, [%r11];"
+    what = f"{store} {load} {load}" if verb == "load" else f"{store} {store}"
+    body = f".shared .align 16 .b8 tile[8192]; {INDEX} mul.lo.u32 %r11, %r0, {stride}; {what} ret;"
     ran = profiled(bench, body)
     got = [ran[f"shared_{verb}_{name}"] for name in ("requests", "wavefronts", "bytes")]
     assert got == [2, 2 * wavefronts, 2 * 32 * size]
@@ -86,7 +87,7 @@ def test_a_pattern_is_looked_at_again_when_it_changes(bench: Bench) -> None:
 def test_a_generic_load_counts_in_the_space_it_reaches(bench: Bench) -> None:
     """The same load first reads shared memory, then global memory with the same distances between lanes."""
     body = f""".shared .align 128 .b8 tile[4096]; {INDEX} ld.param.u64 %rd0, [p0]; mov.u64 %rd1, tile;
-    cvta.shared.u64 %rd1, %rd1;
+    cvta.shared.u64 %rd1, %rd1; mad.wide.u32 %rd2, %r0, 128, %rd1; st.u32 [%rd2], %r0;
     mov.u32 %r10, 0; L: setp.eq.u32 %p1, %r10, 1; selp.b64 %rd2, %rd0, %rd1, %p1; mad.wide.u32 %rd2, %r0, 128, %rd2;
     ld.u32 %r13, [%rd2]; add.u32 %r10, %r10, 1; setp.lt.u32 %p2, %r10, 2; @%p2 bra L; ret;"""
     ran = profiled(bench, body, DATA)
@@ -178,7 +179,7 @@ def test_what_is_read_again_comes_from_the_caches(bench: Bench) -> None:
 def test_source_lines_get_their_share(bench: Bench) -> None:
     body = (
         f"{INDEX}{pointer(0)}\n.loc 1 50 1\n ld.global.u32 %r10, [%rd0]; "
-        "add.u32 %r10, %r10, 1;\n.loc 1 51 1\n st.global.u32 [%rd0+128], %r10; ret;"
+        "add.u32 %r10, %r10, 1;\n.loc 1 51 1\n st.global.u32 [%rd0+16384], %r10; ret;"
     )
     ran = profiled(bench, body, DATA, threads=64, grid=2)
     assert ran.launch is not None

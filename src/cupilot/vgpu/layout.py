@@ -12,9 +12,13 @@ WARP_SP = 20
 WARP_FUEL = 24
 WARP_BARRIER = 28
 WARP_INDEX = 32
+WARP_BARRIER_THREADS = 36
+WARP_VOTES = 40
+WARP_FRAME = 44
+WARP_SAVED = 48
 WARP_TID = 64  # tid.x, tid.y, tid.z: 32 lanes of 4 bytes each
-WARP_STACK = 512  # {pc, mask, rpc, unused} x depth; the slots follow
-STACK_ENTRY = 16
+WARP_STACK = 512  # {pc, mask, rpc, frame, saved, ...} x depth; the slots follow
+STACK_ENTRY = 32
 
 # struct Context
 CTX_PARAMS = 0

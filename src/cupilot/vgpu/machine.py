@@ -154,9 +154,11 @@ class Machine:
 
         variables = [self._variable(image, module, name) for name in code.variables]
         instructions = [int(block.counters.get("warp_instructions", 0)) for block in code.blocks]
-        site_words = [n for s in code.sites for n in (s.line, s.bytes, int(s.store), int(s.space == "shared"))]
+        site_words = [
+            n for s in code.sites for n in (s.line, s.bytes, int(s.store), int(s.space == "shared"), int(s.relaxed))
+        ]
         self._library.vgc_kernel(
-            kernel, ctypes.c_void_p(address), code.warp_bytes, code.shared_bytes, code.param_bytes, code.max_threads,
+            kernel, ctypes.c_void_p(address), code.warp_bytes, code.local_bytes, code.shared_bytes, code.param_bytes, code.max_threads,
             len(params), words([p.offset for p in params]), words([p.bytes for p in params]),
             len(code.blocks), words(instructions), words(code.first_lines),
             len(code.sites), words(site_words),

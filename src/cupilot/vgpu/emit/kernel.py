@@ -38,6 +38,7 @@ class KernelCode:
     ir: str
     symbol: str
     warp_bytes: int
+    local_bytes: int  # of one thread
     shared_bytes: int
     param_bytes: int
     max_threads: int
@@ -80,7 +81,8 @@ class Emitter(Operands):
             ]
         )
         return KernelCode(
-            self.function.name, text, self.symbol, self.storage.warp_bytes, self.storage.shared_bytes,
+            self.function.name, text, self.symbol, self.storage.warp_bytes, self.storage.local_bytes,
+            self.storage.shared_bytes,
             self.function.param_bytes, self.function.max_threads, tuple(self.variables),
             tuple(name for name in sorted(self.declared) if name.startswith("vg_")), self.sites,
             [BlockCost(*cost) for cost in costs], first_lines,
@@ -197,15 +199,15 @@ class Emitter(Operands):
             condition = self.fetch(Reg(last.guard), "i1", vector)
             if last.guard_negated:
                 condition = self.op(f"xor {self.shaped('i1', vector)} {condition}, {self.constant(1, 'i1', vector)}")
-        identifier = None
+        waits = False
         if last is not None and block.ends_in_barrier:
-            identifier = lowering_of(last, self.function.name)(self, last)
+            waits = lowering_of(last, self.function.name)(self, last)
         self._store_live(block)
         if last is not None and last.opcode == "trap":
             self.store_field("%w", layout.WARP_PC, "i32", str(block.index))
             self.line(f"ret i32 {layout.RETURN_TRAP}")
-        elif identifier is not None:
-            self._barrier(block, identifier)
+        elif waits:
+            self._barrier(block)
         elif len(block.successors) == 1:
             self.line(f"br label %{self._edge(block, block.successors[0])}")
         elif block.index in self.flow.splitting:
@@ -215,8 +217,7 @@ class Emitter(Operands):
             self.line(f"br i1 {condition}, label %{taken}, label %{other}")
         self._flush_edges()
 
-    def _barrier(self, block: Block, identifier: str) -> None:
-        self.store_field("%w", layout.WARP_BARRIER, "i32", identifier)
+    def _barrier(self, block: Block) -> None:
         successor = block.successors[0]
         if successor == EXIT:
             raise self.unsupported("a barrier that nothing follows")

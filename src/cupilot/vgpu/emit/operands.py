@@ -13,6 +13,8 @@ from cupilot.vgpu.ptx.flow import TERMINATORS, Flow
 from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Address, Function, Imm, Instruction, Module, Not, Operand, Reg, Symbol
 
+RELAXED = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
+
 
 @dataclass(frozen=True)
 class Site:
@@ -23,6 +25,7 @@ class Site:
     space: str
     bytes: int
     store: bool
+    relaxed: bool = False  # volatile and the like: meant to meet other threads' accesses
 
 
 @dataclass
@@ -149,6 +152,8 @@ class Operands(IrText):
         """Address of a variable in its own space, as an i64."""
         if symbol.name in self.storage.shared_offsets:
             return str(self.storage.shared_offsets[symbol.name] + symbol.offset)
+        if symbol.name in self.storage.local_offsets:
+            return str(self.storage.local_offsets[symbol.name] + symbol.offset)
         for param in self.function.params:
             if param.name == symbol.name:
                 base = self.load_field("%c", layout.CTX_PARAMS, "i64")
@@ -222,7 +227,8 @@ class Operands(IrText):
     def site(self, space: str, width: int, store: bool) -> int:
         instruction = self.instruction
         assert instruction is not None
-        self.sites.append(Site(instruction.text, instruction.line, space, width, store))
+        relaxed = any(instruction.has(mod) for mod in RELAXED)
+        self.sites.append(Site(instruction.text, instruction.line, space, width, store, relaxed))
         return len(self.sites) - 1
 
     def unsupported(self, what: str) -> PtxError:

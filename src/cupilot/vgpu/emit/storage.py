@@ -17,6 +17,7 @@ class Storage:
         self.function = function
         self.flow = flow
         self.shared_offsets, self.shared_bytes = self._place_shared()
+        self.local_offsets, self.local_bytes = self._place_local()
         self.slots, self.slot_bytes = self._allocate_slots()
 
     def _place_shared(self) -> tuple[dict[str, int], int]:
@@ -33,6 +34,15 @@ class Storage:
         position = -(-position // 16) * 16
         offsets.update(dict.fromkeys(dynamic, position))
         return offsets, position
+
+    def _place_local(self) -> tuple[dict[str, int], int]:
+        """The function's own local variables in its frame."""
+        offsets, position = {}, 0
+        for variable in (v for v in self.function.variables if v.space == "local"):
+            position = -(-position // variable.align) * variable.align
+            offsets[variable.name] = position
+            position += variable.bytes
+        return offsets, -(-position // 16) * 16
 
     def _allocate_slots(self) -> tuple[dict[str, int], int]:
         """Greedy colouring of the registers that live across blocks, by size of slot."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cupilot.vgpu import layout
 from cupilot.vgpu.lower.table import Opcode
-from cupilot.vgpu.ptx.syntax import Instruction
+from cupilot.vgpu.ptx.syntax import Instruction, Operand
 
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
@@ -19,17 +20,59 @@ def _ends_block(e: Emitter, i: Instruction) -> None:
     raise AssertionError(f"{i.text} ends a block and is not lowered on its own")
 
 
-def _barrier(e: Emitter, i: Instruction) -> str | None:
-    """Give the barrier's number to the block's end; within a warp, lanes are in step already."""
+def _barrier(e: Emitter, i: Instruction) -> bool:
+    """Give a barrier's number, thread count and predicates to the warp's record; true when the warp must wait.
+
+    Within a warp, lanes are in step already.  The second half of a reduction reads the result (see `split_blocks`).
+    """
     if i.has("warp"):
-        return None
-    if not i.has("sync") or len(i.operands) > 1 or i.guard:
-        raise e.unsupported("a barrier with a thread count, a reduction or a guard")
-    if not i.operands:
-        return "0"
-    if not e.operand_is_uniform(i.operands[0]):
-        raise e.unsupported("a barrier whose number differs between lanes")
-    return e.fetch(i.operands[0], "i32", False)
+        return False
+    if i.guard:
+        raise e.unsupported("a barrier with a guard")
+    reduction = i.has("red")
+    operands = list(i.operands)
+    if i.has("result"):
+        _barrier_result(e, i)
+        return False
+    predicate = operands.pop() if reduction else None
+    if reduction:
+        operands = operands[1:]
+    number = _uniform_word(e, operands[0]) if operands else "0"
+    threads = _uniform_word(e, operands[1]) if len(operands) > 1 else "0"
+    if i.has("arrive"):
+        e.call("void", "vg_arrive", f"ptr %c, ptr %w, i32 {number}, i32 {threads}", "ptr, ptr, i32, i32")
+        return False
+    e.store_field("%w", layout.WARP_BARRIER, "i32", number)
+    e.store_field("%w", layout.WARP_BARRIER_THREADS, "i32", threads)
+    if predicate is not None:
+        e.store_field("%w", layout.WARP_VOTES, "i32", e.lane_bits(e.fetch(predicate, "i1", True)))
+    return True
+
+
+def _uniform_word(e: Emitter, operand: Operand) -> str:
+    """An operand that all lanes agree on; a register that could differ is taken from the first active lane."""
+    if e.operand_is_uniform(operand):
+        return e.fetch(operand, "i32", False)
+    first = e.call("i32", "llvm.cttz.i32", f"i32 {e.mask}, i1 false", "i32, i1")
+    return e.op(f"extractelement <32 x i32> {e.fetch(operand, 'i32', True)}, i32 {first}")
+
+
+def _barrier_result(e: Emitter, i: Instruction) -> None:
+    target, number = i.operands[0], _uniform_word(e, i.operands[1])
+    kind = 0 if i.has("popc") else 1 if i.has("or") else 2
+    value = e.call("i32", "vg_barrier_result", f"ptr %c, i32 {number}, i32 {kind}", "ptr, i32, i32")
+    if kind:
+        e.put(target, e.op(f"trunc i32 {value} to i1"), "i1", False)
+    else:
+        e.put(target, value, "i32", False)
+
+
+def _nothing(e: Emitter, i: Instruction) -> None:
+    """Sleeping lets no time pass here: loops that wait let other warps run at their back edges."""
+
+
+def _barrier_writes(i: Instruction) -> int:
+    return 1 if i.has("result") else 0
 
 
 OPCODES = {
@@ -37,6 +80,11 @@ OPCODES = {
     "ret": Opcode(_ends_block, "ret", writes=0),
     "exit": Opcode(_ends_block, "exit", writes=0),
     "trap": Opcode(_ends_block, "trap", writes=0),
-    "bar": Opcode(_barrier, "bar", writes=0),
-    "barrier": Opcode(_barrier, "barrier", writes=0),
+    "bar": Opcode(_barrier, "bar", writes=_barrier_writes),
+    "barrier": Opcode(_barrier, "barrier", writes=_barrier_writes),
+    "brkpt": Opcode(_nothing, "brkpt", writes=0),
+    "nanosleep": Opcode(_nothing, "nanosleep", writes=0),
+    "setmaxnreg": Opcode(_nothing, "setmaxnreg", writes=0),
+    "griddepcontrol": Opcode(_nothing, "griddepcontrol", writes=0),
+    "pmevent": Opcode(_nothing, "pmevent", writes=0),
 }

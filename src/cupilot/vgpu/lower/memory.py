@@ -55,7 +55,7 @@ def _load(e: Emitter, i: Instruction) -> None:
     if space == "param":
         _load_param(e, i, items, kind, width)
         return
-    _check_form(e, space, width, len(items), ("global", "shared", "generic", "const"))
+    _check_form(e, space, width, len(items), ("global", "shared", "generic", "const", "local"))
     _stage_addresses(e, i.operands[1], space)
     site = e.site(space, width * len(items), store=False)
     raw = RAW[width]
@@ -104,8 +104,10 @@ def _store(e: Emitter, i: Instruction) -> None:
     _, width = _element(e, i)
     space = space_of(i)
     items = _items(i.operands[1])
-    _check_form(e, space, width, len(items), ("global", "shared", "generic"))
+    _check_form(e, space, width, len(items), ("global", "shared", "generic", "local"))
     raw = RAW[width]
+    if i.has("release"):
+        _fence(e, i)
     _stage_addresses(e, i.operands[0], space)
     for number, item in enumerate(items):
         place = e.field_at("%data", number * width * 32)
@@ -118,16 +120,21 @@ def _store(e: Emitter, i: Instruction) -> None:
     )  # fmt: skip
 
 
+def _fence(e: Emitter, i: Instruction) -> None:
+    """Accesses are in order here; a fence tells the race checks that what was written may be read by others."""
+    e.call("void", "vg_publish", "ptr %c, ptr %w", "ptr, ptr")
+
+
 def _nothing(e: Emitter, i: Instruction) -> None:
-    """Fences and prefetches: accesses are in order here, and caches are modelled."""
+    """Prefetches and hints: caches are modelled."""
 
 
 OPCODES = {
     "ld": Opcode(_load, "ld", varies=lambda i: space_of(i) != "param"),
     "ldu": Opcode(_load, "ldu", varies=lambda i: True),
     "st": Opcode(_store, "st", writes=0),
-    "membar": Opcode(_nothing, "membar", writes=0),
-    "fence": Opcode(_nothing, "fence", writes=0),
+    "membar": Opcode(_fence, "membar", writes=0),
+    "fence": Opcode(_fence, "fence", writes=0),
     "prefetch": Opcode(_nothing, "prefetch", writes=0),
     "prefetchu": Opcode(_nothing, "prefetchu", writes=0),
 }

@@ -27,7 +27,7 @@ TERMINATORS = ("bra", "ret", "exit", "trap")
 
 def is_barrier(instruction: Instruction) -> bool:
     """Whether a warp waits here for others of its block (``bar.warp.sync`` is within a warp)."""
-    return instruction.opcode in ("bar", "barrier") and not instruction.has("warp")
+    return instruction.opcode in ("bar", "barrier") and not any(map(instruction.has, ("warp", "arrive", "result")))
 
 
 @dataclass
@@ -80,6 +80,11 @@ def split_blocks(function: Function) -> list[Block]:
             blocks.append(Block(len(blocks)))
         blocks[-1].code.append(item)
         closed = item.opcode in TERMINATORS or is_barrier(item)
+        if is_barrier(item) and item.has("red"):
+            # the result is there when the warp goes on
+            blocks.append(Block(len(blocks)))
+            blocks[-1].code.append(replace(item, mods=(*item.mods, "result"), operands=item.operands[:2]))
+            closed = False
     if closed and blocks[-1].code and is_barrier(blocks[-1].code[-1]):
         blocks.append(Block(len(blocks)))
     _connect(function, blocks, labels)

@@ -2,6 +2,7 @@
 // Offsets of Warp and Context are mirrored in cupilot/vgpu/layout.py.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -19,16 +20,26 @@ constexpr u32 FULL = 0xffffffffu;
 
 // --- memory ---------------------------------------------------------------------------------
 
+// What is known of a byte of memory, beside its value. Marks from MARK on name who wrote it in the
+// current interval: the warp (shared memory, since the last barrier) or the block (global memory, in this launch).
+enum ByteState : u8 { NEVER = 0, WRITTEN = 1, MARK = 2, PENDING = 254, MANY = 255 };
+
 // One device buffer. Device addresses are host addresses; pages are backed on first touch.
 struct Allocation {
     u64 base = 0, bytes = 0;
     bool freed = false;
     bool stored = false;       // by a kernel, a fill or a copy
     bool all_written = false;  // spares the per-byte look-up for inputs
-    u8* written = nullptr;     // one bit per byte
+    u8* state = nullptr;       // by byte: a ByteState or the mark of the block that wrote it
+    u8* readers = nullptr;     // by byte: the mark of the block that read it, or MANY
+    u32* state_launch = nullptr;   // by page: the launch that the marks are of; older marks mean WRITTEN
+    u32* reader_launch = nullptr;
+    u32 store_launch = 0;      // the last launch that stored here
     u32 index = 0;
     std::string name;
 };
+constexpr u64 PAGE = 4096;
+constexpr u32 BY_HOST = 0xffffffffu;  // in place of a launch's number
 
 // Sectors (32 bytes) that blocks moved, by allocation; the L2 model turns them into DRAM traffic.
 struct Traffic {
@@ -37,34 +48,40 @@ struct Traffic {
     u64 unique_read = 0, unique_write = 0;  // distinct within a block, summed over blocks
 };
 
-// A set-associative cache of 128-byte lines with four sectors each.
+// A set-associative cache of 128-byte lines with four sectors each; the ways of a set are kept in order of use.
 class Cache {
   public:
-    void resize(u64 bytes, u32 ways);
+    void resize(u64 bytes);
     void clear();
     // Touch the sectors of a line; returns those that were not there.
     u32 touch(u64 line, u32 sectors, bool allocate);
 
   private:
-    struct Way { u64 line; u32 sectors, stamp; };
-    std::vector<Way> ways_;
-    u32 sets_ = 0, associativity_ = 0, clock_ = 0;
+    struct alignas(64) Set { u32 line[8]; u8 sectors[8]; };
+    std::vector<Set> sets_;
 };
 
 // --- one memory instruction -----------------------------------------------------------------
 
 enum Kind : u32 { GENERAL, CONTIGUOUS, BROADCAST };
 
+// Bytes that a request covers, relative to its first lane's address.
+struct Run { i32 delta; u32 bytes; };
+
 // What is known of a memory instruction; the last pattern of lane addresses is kept, so that a
 // request with the same pattern needs one comparison instead of an analysis.
 struct Site {
     // the pattern
-    u32 mask = 0, alignment = 0, valid = 0;
+    u32 mask = 0, valid = 0, in_shared = 0;
+    bool relaxed = false;  // volatile and the like: meant to race
     Kind kind = GENERAL;
-    i64 delta[LANES];
-    u64 lane[LANES];  // all ones for lanes in the mask
     i64 low = 0, high = 0;
-    u32 sectors = 0, lines = 0, wavefronts = 0, misaligned = 0;
+    u32 misaligned = 0, runs = 0, passes = 0;
+    alignas(64) i64 delta[LANES];
+    alignas(64) i32 short_delta[LANES];
+    Run run[LANES];
+    // lines and sectors, for one alignment of the first address
+    u32 alignment = FULL, sectors = 0, lines = 0;
     i32 line_delta[2 * LANES];
     u8 line_sectors[2 * LANES];
     Allocation* allocation = nullptr;
@@ -73,7 +90,7 @@ struct Site {
 };
 
 struct SiteInfo {
-    u32 line, bytes, store, shared;
+    u32 line, bytes, store, shared, relaxed;
 };
 
 // --- kernels --------------------------------------------------------------------------------
@@ -86,7 +103,7 @@ struct KernelInfo {
     std::string name;
     u32 id = 0;
     KernelFunction function = nullptr;
-    u32 warp_bytes = 0, shared_bytes = 0, param_bytes = 0, max_threads = 0;
+    u32 warp_bytes = 0, local_bytes = 0, shared_bytes = 0, param_bytes = 0, max_threads = 0;
     std::vector<u32> param_offsets, param_sizes;
     std::vector<u32> block_instructions, block_lines;
     std::vector<SiteInfo> sites;
@@ -95,12 +112,12 @@ struct KernelInfo {
     std::string error;  // why it could not be translated
 };
 
-struct StackEntry { u32 pc, mask, rpc, unused; };
+struct StackEntry { u32 pc, mask, rpc, frame, saved, pad[3]; };
 
 struct Warp {
     u32 pc, mask, exited, live, rpc, sp;
     i32 fuel;
-    u32 barrier, index, pad[7];
+    u32 barrier, index, barrier_threads, votes, frame, saved, pad[3];
     u32 tid[3][LANES];
     u32 pad2[16];
     StackEntry stack[1];
@@ -108,6 +125,23 @@ struct Warp {
 static_assert(offsetof(Warp, tid) == 64 && offsetof(Warp, stack) == 512);
 
 struct LaunchState;
+
+// What one host thread counted.
+struct Tally {
+    std::vector<u64> counts;
+    std::vector<Site> sites;
+    std::vector<Traffic> traffic;
+    std::vector<u32*> stamps;  // by allocation: the block that last read / wrote a sector
+    u32 blocks = 0;
+};
+
+// One of a block's barriers. Warps arrive as a whole.
+struct Barrier {
+    u32 arrived = 0, waiting = 0;  // warps, by bit
+    u32 threads = 0;               // expected; 0: all that are left
+    u32 popc = 0, any = 0, all = 1;         // of the predicates that came with the arrivals
+    u32 result_popc = 0, result_any = 0, result_all = 0;
+};
 
 struct Context {
     u8* params;
@@ -120,10 +154,20 @@ struct Context {
     // not known to translated code
     Site* sites;
     LaunchState* launch;
+    Tally* tally;
     Cache l1, l2;
-    std::vector<Traffic> traffic;
-    std::vector<u32*> stamps;  // by allocation: the block that last read / wrote a sector
     u32 stamp;
+    u64 clock;  // advances with every look at it
+    Barrier barriers[16];
+    u8 block_mark;  // of the running block in global memory
+    bool checks;
+    // shared memory: by byte, who wrote and read it since the last barrier
+    u8 *shared_state, *shared_readers;
+    u32 interval_low, interval_high;  // bytes touched since the last barrier
+    u32 block_low, block_high;        // and in the whole block
+    // local memory: per warp, words of the lanes side by side
+    u8* local;
+    u64 local_bytes;  // of one thread
 };
 static_assert(offsetof(Context, counts) == 64 && offsetof(Context, variables) == 72);
 
@@ -139,9 +183,14 @@ struct LaunchState {
     u32 dynamic_shared = 0;
     u64 blocks = 0, blocks_run = 0, lane_instructions = 0;
     u32 resident = 1;
+    bool cooperative = false;
     std::vector<u64> counts;
     std::vector<Site> sites;
     std::vector<Traffic> traffic;
+    std::string printed;
+    u32 number = 0;                // counts launches, from 1
+    std::atomic<bool> any_published{false};
+    std::atomic<bool> published[256] = {};  // blocks (by mark) whose writes a fence made visible
     bool stop = false;
     std::mutex mutex;
 };
@@ -159,6 +208,8 @@ struct Settings {
     double deadline_s = 0;  // steady clock; 0: none
     u32 threads = 1;
     u32 findings_limit = 8;
+    bool checks = true;  // initialisation and races; bounds are always checked
+    bool cooperative = false;  // the next launch may wait for itself
 };
 
 struct Operation { std::string kind; u64 bytes; u64 before_launch; };
@@ -173,9 +224,13 @@ struct Engine {
     std::vector<Finding> findings;
     std::mutex mutex;
     bool timed_out = false;
+    u32 launch_count = 0;
 };
 
 Engine& engine();
+
+// Generic addresses: windows far outside what a host pointer can be (layout.py mirrors them).
+constexpr u64 SHARED_WINDOW = 1, LOCAL_WINDOW = 2;  // bits 56 and up
 
 void report(LaunchState* launch, const std::string& kind, const std::string& message);
 std::string place(Context* c, Warp* w, u32 site_line, u32 lane);
@@ -192,6 +247,12 @@ enum class Use : u32 { READ, WRITE, UPDATE };  // UPDATE: atomically
 u8* reach(Context* c, Warp* w, u32 site, u32 lane, Space space, u64 address, u32 bytes, Use use);
 // Count one request of the lanes in the mask: sectors, lines, wavefronts, caches.
 void count_request(Context* c, u32 site, Space space, const u64* address, u32 mask, u32 bytes, bool store);
+
+// What a block did before is now visible to others (a fence, or an atomic with release semantics).
+void publish(Context* c, Warp* w);
+// A barrier: what its warps did to shared memory is ordered before what follows.
+void order_shared(Context* c, u32 warps, bool all);
+void* lazy_pages(u64 bytes);
 
 // Run a launch; returns a cudaError_t number.
 int run_launch(KernelInfo* kernel, const u32 grid[3], const u32 block[3], void** args, u64 dynamic_shared, u32 resident);

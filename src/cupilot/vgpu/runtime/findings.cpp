@@ -1,0 +1,54 @@
+#include "findings.h"
+
+#include <cstdio>
+
+void report(LaunchState* launch, const std::string& kind, const std::string& message) {
+    Engine& e = engine();
+    std::lock_guard<std::mutex> guard(e.mutex);
+    if (e.findings.size() < e.settings.findings_limit) e.findings.push_back({kind, message});
+    if (launch && e.findings.size() >= e.settings.findings_limit) launch->stop = true;
+}
+
+std::string place(Context* c, Warp* w, u32 line, u32 lane) {
+    char text[160];
+    snprintf(text, sizeof text, ", line %u, block (%u, %u, %u), thread (%u, %u, %u)", line, c->ctaid[0], c->ctaid[1],
+             c->ctaid[2], w->tid[0][lane], w->tid[1][lane], w->tid[2][lane]);
+    return ", kernel " + c->launch->kernel->name + text;
+}
+
+void access_finding(Context* c, Warp* w, u32 site, u32 lane, u64 address, u32 bytes, bool store, const char* space,
+                    const char* kind, const std::string& near) {
+    char text[160];
+    snprintf(text, sizeof text, "%s %s of %u bytes at 0x%llx%s", kind, store ? "write" : "read", bytes,
+             (unsigned long long)address, space);
+    report(c->launch, kind, text + near + place(c, w, c->launch->kernel->sites[site].line, lane));
+}
+
+// The allocation an address is closest to, for messages.
+static Allocation* nearest_allocation(u64 address) {
+    Allocation* best = nullptr;
+    u64 distance = ~0ull;
+    for (Allocation* a : engine().allocations) {
+        u64 d = address < a->base ? a->base - address : address - a->base >= a->bytes ? address - a->base - a->bytes + 1 : 0;
+        if (d < distance) distance = d, best = a;
+    }
+    return best;
+}
+
+std::string near_text(u64 address) {
+    Allocation* a = nearest_allocation(address);
+    if (!a) return "";
+    char text[256];
+    i64 past = (i64)(address - a->base) - (i64)a->bytes;
+    const char* freed = a->freed ? "freed " : "";
+    if (past >= 0)
+        snprintf(text, sizeof text, ", %lld bytes after the end of a %s%llu-byte buffer", (long long)past, freed,
+                 (unsigned long long)a->bytes);
+    else if (address >= a->base)
+        snprintf(text, sizeof text, ", %lld bytes into a %s%llu-byte buffer", (long long)(address - a->base), freed,
+                 (unsigned long long)a->bytes);
+    else
+        snprintf(text, sizeof text, ", %lld bytes before a %s%llu-byte buffer", (long long)(a->base - address), freed,
+                 (unsigned long long)a->bytes);
+    return text;
+}

@@ -1,0 +1,50 @@
+// Accesses of a warp to global memory: counted, checked, moved.
+#pragma once
+
+#include "caches.h"
+#include "findings.h"
+#include "move.h"
+#include "pattern.h"
+#include "shadow.h"
+
+// Checks of a request that lies within one buffer; the data of a store is compared where somebody else wrote before.
+void check_read(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u64 first, u32 bytes);
+void check_write(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u64 first, u32 bytes, const void* data,
+                 u32 item);
+// Some lane is out of bounds or misaligned, or lanes reach several buffers: reports, counts, and gives the lanes that are fine.
+u32 careful_lanes(Context* c, Warp* w, u32 site, const u64* address, u32 mask, u32 bytes, bool store, bool counted);
+
+inline void count_global(Context* c, Site& s, Allocation* a, u64 first, u32 mask, u32 bytes, bool store) {
+    if (s.alignment != (first & 127)) learn_lines(s, first, bytes);
+    s.requests++, s.sector_total += s.sectors, s.lane_bytes += (u64)__builtin_popcount(mask) * bytes;
+    // data comes from the same banks as shared memory's; tags are looked up four lines at a time
+    s.wavefront_total += std::max(s.passes, (s.lines + 3) / 4);
+    if (a) pass_caches(c, s, a, first, store);
+}
+
+template <int W, int V, bool STORE>
+inline void global_access(Context* c, Warp* w, u32 site, const u64* address, u32 mask, void* data) {
+    if (!mask) return;
+    constexpr u32 BYTES = W * V;
+    Site& s = c->sites[site];
+    u64 first = address[__builtin_ctz(mask)];
+    if (!same_pattern(s, address, mask, first)) learn(s, address, mask, BYTES);
+    u64 low = first + s.low, high = first + s.high + BYTES;
+    Allocation* a = s.allocation;
+    if (!a || low < a->base || high > a->base + a->bytes || a->freed) a = s.allocation = find_allocation(low);
+    if (!a || a->freed || high > a->base + a->bytes || s.misaligned || first % BYTES || !s.valid) {
+        s.requests++, s.lane_bytes += (u64)__builtin_popcount(mask) * BYTES;
+        u32 fine = careful_lanes(c, w, site, address, mask, BYTES, STORE, true);
+        if (!STORE)
+            for (u32 bits = mask & ~fine; bits; bits &= bits - 1) clear_lane<W, V>(__builtin_ctz(bits), data);
+        move_lanes<W, V, STORE>(fine, data, [&](int i) { return address[i]; });
+        return;
+    }
+    count_global(c, s, a, first, mask, BYTES, STORE);
+    if (STORE) {
+        check_write(c, w, site, s, a, first, BYTES, data, W);
+    } else if (c->checks && (!a->all_written || a->store_launch == c->launch->number)) {
+        check_read(c, w, site, s, a, first, BYTES);
+    }
+    move_pattern<W, V, STORE>(s, data, [&](int i) { return address[i]; });
+}

@@ -1,0 +1,79 @@
+// Local memory: each thread's own, kept as hardware does: the words of a warp's lanes side by side.
+#include "findings.h"
+#include "move.h"
+
+static u8* word_of(Context* c, Warp* w, u64 offset, u32 lane) {
+    u64 words = (c->local_bytes + 3) / 4;
+    return c->local + ((u64)w->index * words + offset / 4) * 4 * LANES + lane * 4 + offset % 4;
+}
+
+u8* local_word(Context* c, Warp* w, u64 offset, u32 lane) { return word_of(c, w, offset, lane); }
+
+static bool inside(Context* c, Warp* w, u32 site, u32 lane, u64 offset, u32 bytes, bool store) {
+    bool in = offset + bytes <= c->local_bytes && offset < c->local_bytes;
+    if (in && offset % bytes == 0) return true;
+    access_finding(c, w, site, lane, offset, bytes, store, " of local memory", in ? "misaligned" : "out-of-bounds",
+                   "; a thread has " + std::to_string(c->local_bytes) + " bytes");
+    return false;
+}
+
+template <int W, int V, bool STORE>
+static void move_word(Context* c, Warp* w, u64 offset, u32 lane, void* data) {
+    u8* value = (u8*)data;
+    for (u32 v = 0; v < V; v++) {
+        u8* element = value + (v * LANES + lane) * W;
+        for (u32 part = 0; part < W; part += W < 4 ? W : 4) {
+            u8* p = word_of(c, w, offset + v * W + part, lane);
+            if (STORE)
+                memcpy(p, element + part, W < 4 ? W : 4);
+            else
+                memcpy(element + part, p, W < 4 ? W : 4);
+        }
+    }
+}
+
+template <int W, int V, bool STORE>
+static void local_access(Context* c, Warp* w, u32 site, const u64* address, u32 mask, void* data) {
+    if (!mask) return;
+    constexpr u32 BYTES = W * V;
+    Site& s = c->sites[site];
+    u64 first = address[__builtin_ctz(mask)] & ~(0xffull << 56);
+    u64 difference = 0;
+    for (int i = 0; i < LANES; i++) difference |= ((address[i] & ~(0xffull << 56)) ^ first) & (0 - (u64)(mask >> i & 1));
+    u32 lanes = (u32)__builtin_popcount(mask);
+    s.requests++, s.lane_bytes += (u64)lanes * BYTES;
+    // lanes with one offset lie side by side, others are spread over as many lines
+    u32 lines = difference ? lanes : std::max<u32>(BYTES / 4, 1);
+    s.sector_total += difference ? lanes : 4 * lines, s.wavefront_total += lines;
+    if (W == 4 && !difference && mask == FULL && first + BYTES <= c->local_bytes && first % BYTES == 0) {
+        u8* p = word_of(c, w, first, 0);
+        if (STORE)
+            memcpy(p, data, V * 4 * LANES);
+        else
+            memcpy(data, p, V * 4 * LANES);
+        return;
+    }
+    bool told = false;
+    for (u32 bits = mask; bits; bits &= bits - 1) {
+        u32 lane = __builtin_ctz(bits);
+        u64 offset = address[lane] & ~(0xffull << 56);
+        if (!told || (offset + BYTES <= c->local_bytes && offset % BYTES == 0)) {
+            if (inside(c, w, site, lane, offset, BYTES, STORE)) {
+                move_word<W, V, STORE>(c, w, offset, lane, data);
+                continue;
+            }
+            told = true;
+        }
+        if (!STORE) clear_lane<W, V>((int)lane, data);
+    }
+}
+
+#define FORM(W, V)                                                                                            \
+    extern "C" void vg_ld_local_##W##_##V(Context* c, Warp* w, u32 site, const u64* a, u32 mask, void* data) { \
+        local_access<W, V, false>(c, w, site, a, mask, data);                                                 \
+    }                                                                                                         \
+    extern "C" void vg_st_local_##W##_##V(Context* c, Warp* w, u32 site, const u64* a, u32 mask, void* data) { \
+        local_access<W, V, true>(c, w, site, a, mask, data);                                                  \
+    }
+FORM(1, 1) FORM(1, 2) FORM(1, 4) FORM(2, 1) FORM(2, 2) FORM(2, 4)
+FORM(4, 1) FORM(4, 2) FORM(4, 4) FORM(8, 1) FORM(8, 2)

@@ -1,0 +1,82 @@
+// Moving the data of a warp: lane-wise values of V elements of W bytes each, to and from one array per element.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "engine.h"
+
+template <int W>
+struct Item;
+template <> struct Item<1> { using type = u8; };
+template <> struct Item<2> { using type = uint16_t; };
+template <> struct Item<4> { using type = u32; };
+template <> struct Item<8> { using type = u64; };
+
+template <int W, int V, bool STORE, class Where>
+inline void move_lane(int i, void* data, Where where) {
+    using T = typename Item<W>::type;
+    T* arrays = (T*)data;
+    u8* p = (u8*)where(i);
+    for (int v = 0; v < V; v++) {
+        if constexpr (STORE)
+            memcpy(p + v * W, arrays + v * LANES + i, W);
+        else
+            memcpy(arrays + v * LANES + i, p + v * W, W);
+    }
+}
+
+template <int W, int V, bool STORE, class Where>
+inline void move_lanes(u32 mask, void* data, Where where) {
+    if (mask == FULL) {
+        if constexpr (W == 4 && V == 4) {
+            float* arrays = (float*)data;
+            for (int i = 0; i < LANES; i += 4) {
+                float* o = arrays + i;
+                if constexpr (STORE) {
+                    __m128 a = _mm_load_ps(o), b = _mm_load_ps(o + 32), c = _mm_load_ps(o + 64), d = _mm_load_ps(o + 96);
+                    _MM_TRANSPOSE4_PS(a, b, c, d);
+                    _mm_storeu_ps((float*)where(i), a), _mm_storeu_ps((float*)where(i + 1), b);
+                    _mm_storeu_ps((float*)where(i + 2), c), _mm_storeu_ps((float*)where(i + 3), d);
+                } else {
+                    __m128 a = _mm_loadu_ps((float*)where(i)), b = _mm_loadu_ps((float*)where(i + 1));
+                    __m128 c = _mm_loadu_ps((float*)where(i + 2)), d = _mm_loadu_ps((float*)where(i + 3));
+                    _MM_TRANSPOSE4_PS(a, b, c, d);
+                    _mm_store_ps(o, a), _mm_store_ps(o + 32, b), _mm_store_ps(o + 64, c), _mm_store_ps(o + 96, d);
+                }
+            }
+        } else {
+#pragma GCC unroll 8
+            for (int i = 0; i < LANES; i++) move_lane<W, V, STORE>(i, data, where);
+        }
+        return;
+    }
+    for (u32 bits = mask; bits; bits &= bits - 1) move_lane<W, V, STORE>(__builtin_ctz(bits), data, where);
+}
+
+template <int W, int V, bool STORE, class Where>
+inline void move_pattern(const Site& s, void* data, Where where) {
+    using T = typename Item<W>::type;
+    if (V == 1 && s.kind == CONTIGUOUS) {
+        if (STORE)
+            memcpy((void*)where(0), data, W * LANES);
+        else
+            memcpy(data, (void*)where(0), W * LANES);
+    } else if (!STORE && s.kind == BROADCAST) {
+        for (int v = 0; v < V; v++) {
+            T value;
+            memcpy(&value, (u8*)where(0) + v * W, W);
+            T* array = (T*)data + v * LANES;
+            for (int i = 0; i < LANES; i++) array[i] = value;
+        }
+    } else {
+        move_lanes<W, V, STORE>(s.mask, data, where);
+    }
+}
+
+// What a lane reads that was not allowed to.
+template <int W, int V>
+inline void clear_lane(int i, void* data) {
+    for (int v = 0; v < V; v++) memset((u8*)data + (v * LANES + i) * W, 0, W);
+}

@@ -1,0 +1,90 @@
+#include "pattern.h"
+
+namespace {
+
+template <class Address>
+u32 passes(const Address* address, u32 mask, u32 bytes) {
+    u32 group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8, total = 0;
+    for (u32 start = 0; start < LANES; start += group) {
+        u64 words[LANES][32];
+        u32 counts[32] = {}, worst = 0;
+        for (u32 i = start; i < start + group; i++) {
+            if (!(mask >> i & 1)) continue;
+            for (u64 word = address[i] / 4; word <= (address[i] + bytes - 1) / 4; word++) {
+                u32 bank = word & 31, n = 0;
+                while (n < counts[bank] && words[n][bank] != word) n++;
+                if (n == counts[bank] && n < LANES) words[counts[bank]++][bank] = word;
+                worst = std::max(worst, counts[bank]);
+            }
+        }
+        total += worst;
+    }
+    return total;
+}
+
+// Bytes covered, as few runs as possible, in ascending order.
+void learn_runs(Site& s, u32 bytes) {
+    i64 sorted[LANES];
+    u32 count = 0;
+    for (u32 bits = s.mask; bits; bits &= bits - 1) sorted[count++] = s.delta[__builtin_ctz(bits)];
+    std::sort(sorted, sorted + count);
+    s.runs = 0;
+    for (u32 n = 0; n < count; n++) {
+        Run* last = s.runs ? &s.run[s.runs - 1] : nullptr;
+        if (last && sorted[n] <= (i64)last->delta + last->bytes)
+            last->bytes = (u32)std::max<i64>(last->bytes, sorted[n] + bytes - last->delta);
+        else
+            s.run[s.runs++] = {(i32)sorted[n], bytes};
+    }
+}
+
+template <class Address>
+void learn_pattern(Site& s, const Address* address, u32 mask, u32 bytes) {
+    Address first = address[__builtin_ctz(mask)];
+    s.mask = mask, s.in_shared = sizeof(Address) == 4, s.low = s.high = 0, s.misaligned = 0, s.alignment = FULL;
+    bool contiguous = mask == FULL, broadcast = mask == FULL;
+    for (int i = 0; i < LANES; i++) {
+        bool in = mask >> i & 1;
+        i64 d = sizeof(Address) == 4 ? (i64)(i32)(address[i] - first) : (i64)(address[i] - first);
+        s.delta[i] = in ? d : 0;
+        s.short_delta[i] = (i32)s.delta[i];
+        if (!in) continue;
+        s.low = std::min(s.low, d), s.high = std::max(s.high, d);
+        if (d % bytes) s.misaligned |= 1u << i;
+        contiguous &= d == (i64)i * bytes, broadcast &= d == 0;
+    }
+    // a pattern wider than runs can say is not kept
+    s.valid = s.low > -(1ll << 30) && s.high < 1ll << 30;
+    s.kind = contiguous ? CONTIGUOUS : broadcast ? BROADCAST : GENERAL;
+    s.passes = passes(address, mask, bytes);
+    s.runs = 0;
+    if (s.valid) learn_runs(s, bytes);
+}
+
+}  // namespace
+
+void learn(Site& s, const u64* address, u32 mask, u32 bytes) { learn_pattern(s, address, mask, bytes); }
+void learn(Site& s, const u32* address, u32 mask, u32 bytes) { learn_pattern(s, address, mask, bytes); }
+u32 bank_passes(const u64* address, u32 mask, u32 bytes) { return passes(address, mask, bytes); }
+
+void learn_lines(Site& s, u64 first, u32 bytes) {
+    s.alignment = first & 127, s.lines = 0, s.sectors = 0;
+    i64 origin = (i64)(first / 128) * 4;
+    auto add = [&](u64 from, u64 end) {
+        for (u64 sector = from / 32; sector <= (end - 1) / 32; sector++) {
+            i32 line = (i32)(((i64)sector - origin) >> 2);
+            u32 n = s.lines;
+            while (n && s.line_delta[n - 1] != line) n--;
+            if (!n) s.line_delta[s.lines] = line, s.line_sectors[s.lines] = 0, n = ++s.lines;
+            s.line_sectors[n - 1] |= 1u << (sector & 3);
+        }
+    };
+    if (s.valid)
+        for (u32 n = 0; n < s.runs; n++) add(first + (i64)s.run[n].delta, first + (i64)s.run[n].delta + s.run[n].bytes);
+    else
+        for (u32 bits = s.mask; bits; bits &= bits - 1) {
+            u64 a = first + s.delta[__builtin_ctz(bits)];
+            add(a, a + bytes);
+        }
+    for (u32 n = 0; n < s.lines; n++) s.sectors += __builtin_popcount(s.line_sectors[n]);
+}
