@@ -18,7 +18,10 @@ ELSEWHERE = {
     "test_control_flow.py": ("bra", "ret", "exit", "bar", "barrier"),
     "test_checks.py": ("trap",),
     "test_memory_opcodes.py": ("ld", "ldu", "st", "membar", "fence", "prefetch", "prefetchu"),
-    "test_warp_opcodes.py": ("shfl", "vote", "activemask"),
+    "test_atomic_opcodes.py": ("atom", "red"),
+    "test_warp_opcodes.py": ("shfl", "vote", "match", "redux", "activemask", "elect"),
+    "test_tensor_opcodes.py": ("mma",),
+    "test_tensor_memory.py": ("wmma", "ldmatrix", "stmatrix", "movmatrix"),
 }
 
 

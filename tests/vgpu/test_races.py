@@ -43,9 +43,10 @@ def test_warps_of_a_block_need_a_barrier(bench: Bench, first: str, second: str) 
 
 def test_a_race_names_the_place_and_the_other_warp(bench: Bench) -> None:
     body = f"{WORDS} st.shared.u32 [%r11], %r10;\n .loc 1 44 1\n ld.shared.u32 %r13, [%r12]; ret;"
-    # the first warp reads before the second has written, the second what the first wrote
-    early, finding = bench.run(body, threads=64).findings
-    assert (early.kind, finding.kind) == ("uninitialized", "shared-race")
+    # the first warp reads before the second has written; the second writes what the first read, and reads what it wrote
+    early, middle, finding = bench.run(body, threads=64).findings
+    assert (early.kind, middle.kind, finding.kind) == ("uninitialized", "shared-race", "shared-race")
+    assert "warp 0 read it since the last barrier" in middle.message
     assert finding_place(finding)[1:] == (44, (0, 0, 0), (32, 0, 0))
     assert "warp 0 wrote it since the last barrier" in finding.message
 

@@ -94,7 +94,7 @@ class Emitter(Operands):
         w = "%w"
         self.out.append("entry:")
         self.line(f"%addresses = alloca [{LANES} x i64], align 64")
-        self.line(f"%data = alloca [{4 * LANES} x i64], align 64")
+        self.line(f"%data = alloca [{16 * LANES} x i64], align 64")
         start = self.load_field(w, layout.WARP_PC, "i32")
         self.line("br label %dispatch")
         self.out.append("dispatch:")

@@ -13,6 +13,11 @@ from cupilot.vgpu.ptx.flow import TERMINATORS, Flow
 from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Address, Function, Imm, Instruction, Module, Not, Operand, Reg, Symbol
 
+# special registers that name lanes relative to one's own, from its bit
+LANE_MASKS = {
+    "%lanemask_eq": lambda bit: bit, "%lanemask_lt": lambda bit: bit - 1, "%lanemask_le": lambda bit: 2 * bit - 1,
+    "%lanemask_gt": lambda bit: -2 * bit, "%lanemask_ge": lambda bit: -bit,
+}  # fmt: skip
 RELAXED = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
 
 
@@ -60,7 +65,7 @@ class Operands(IrText):
         if isinstance(operand, Reg):
             if operand.name in self.flow.bit:
                 return self.flow.uniform(operand.name)
-            return not operand.name.startswith(("%tid", "%laneid"))
+            return not operand.name.startswith(("%tid", "%lane"))
         if isinstance(operand, Not):
             return self.operand_is_uniform(operand.register)
         if isinstance(operand, Address) and operand.base is not None:
@@ -134,6 +139,9 @@ class Operands(IrText):
         elif name == "%laneid":
             lanes = ", ".join(f"i32 {i}" for i in range(LANES))
             held = Held(f"<{lanes}>", "i32", True)
+        elif name in LANE_MASKS:
+            words = ", ".join(f"i32 {LANE_MASKS[name](1 << i) & 0xFFFFFFFF}" for i in range(LANES))
+            held = Held(f"<{words}>", "i32", True)
         elif base in ("%ctaid", "%nctaid", "%ntid"):
             offset = {"%ctaid": layout.CTX_CTAID, "%nctaid": layout.CTX_NCTAID, "%ntid": layout.CTX_NTID}[base]
             held = Held(self.load_field("%c", offset + 4 * axis, "i32"), "i32", False)

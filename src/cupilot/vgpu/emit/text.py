@@ -10,9 +10,9 @@ LANES = 32
 LLVM_TYPES = {
     "b8": "i8", "u8": "i8", "s8": "i8", "b16": "i16", "u16": "i16", "s16": "i16",
     "b32": "i32", "u32": "i32", "s32": "i32", "b64": "i64", "u64": "i64", "s64": "i64",
-    "f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double", "pred": "i1",
+    "f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double", "pred": "i1", "b128": "i128",
 }  # fmt: skip
-WIDTH = {"i1": 1, "i8": 8, "i16": 16, "half": 16, "bfloat": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
+WIDTH = {"i1": 1, "i8": 8, "i16": 16, "half": 16, "bfloat": 16, "i32": 32, "float": 32, "i64": 64, "double": 64, "i128": 128}
 
 
 class IrText:

@@ -1,7 +1,105 @@
-"""Atomic updates (PTX ISA: atom, red)."""
+"""Atomic updates (PTX ISA: atom, red).
+
+All operations and types of the two instructions, in global and shared memory and through generic addresses, with
+their vector forms.  Orders, scopes and cache hints are read and change nothing here, because the lanes of a warp act
+one after the other in lane order and every update is one step on the host; an order that releases is told to the
+runtime.  Not covered: ``red.async``, and the shared memory of other blocks (``.shared::cluster``).
+"""
 
 from __future__ import annotations
 
-from cupilot.vgpu.lower.table import Opcode
+from typing import TYPE_CHECKING
 
-OPCODES: dict[str, Opcode] = {}
+from cupilot.vgpu.lower.table import Opcode
+from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Instruction, Operand, Vector
+
+if TYPE_CHECKING:
+    from cupilot.vgpu.emit import Emitter
+
+# by operation, the types it has; addition does not ask for a sign
+_HALVES = {name: name for name in ("f16", "bf16", "f16x2", "bf16x2")}
+_BITS = {"b32": "b32", "b64": "b64"}
+_ORDERED = {name: name for name in ("u32", "s32", "u64", "s64")} | _HALVES
+OPERATIONS: dict[str, dict[str, str]] = {
+    "and": _BITS,
+    "or": _BITS,
+    "xor": _BITS,
+    "exch": _BITS | {"b128": "b128"},
+    "cas": _BITS | {"b16": "b16", "b128": "b128"},
+    "inc": {"u32": "u32"},
+    "dec": {"u32": "u32"},
+    "add": {"u32": "u32", "s32": "u32", "u64": "u64", "s64": "u64", "f32": "f32", "f64": "f64"} | _HALVES,
+    "min": _ORDERED,
+    "max": _ORDERED,
+}
+SPACES = {"global": 0, "shared": 1, "shared::cta": 1, "generic": 2}  # engine.h: enum Space
+RELEASES = frozenset(("release", "acq_rel", "sc"))
+IGNORED = frozenset(
+    ("relaxed", "acquire", "cta", "cluster", "gpu", "sys", "noftz", "L2::cache_hint", "v2", "v4", "v8")
+)  # fmt: skip
+_LLVM = {"f32": "float", "f64": "double"}
+
+
+def _form(e: Emitter, i: Instruction) -> tuple[str, str, str]:
+    """Operation, type and space; the order of the modifiers is free."""
+    operation = kind = ""
+    space = "generic"
+    for mod in i.mods:
+        if mod in OPERATIONS:
+            operation = mod
+        elif mod in SPACES:
+            space = mod
+        elif mod in TYPE_BYTES:
+            kind = mod
+        elif mod not in IGNORED and mod not in RELEASES:
+            raise e.unsupported(f"an atomic update with .{mod}")
+    if kind not in OPERATIONS.get(operation, {}) or (i.opcode == "red" and operation in ("cas", "exch")):
+        raise e.unsupported(f"the atomic operation .{operation} on .{kind}")
+    return operation, kind, space
+
+
+def _items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+def _update(e: Emitter, i: Instruction) -> None:
+    operation, kind, space = _form(e, i)
+    results = _items(i.operands[0]) if i.opcode == "atom" else ()
+    address, value, *rest = i.operands[1 if i.opcode == "atom" else 0 :]
+    items, width = _items(value), TYPE_BYTES[kind]
+    if len(items) > 1 and (kind not in (*_HALVES, "f32") or space.startswith("shared") or width * len(items) > 16):
+        raise e.unsupported(f"an atomic update of {len(items)} elements of .{kind} in .{space} memory")
+    llvm = _LLVM.get(kind, f"i{8 * width}")
+    _stage_addresses(e, address, space)
+    operands = (*items, rest[0]) if operation == "cas" else items
+    for number, item in enumerate(operands):
+        place = e.field_at("%data", number * width * 32)
+        e.line(f"store <32 x {llvm}> {e.fetch(item, llvm, True)}, ptr {place}, align {min(32 * width, 64)}")
+    site = e.site(space.split("::")[0], width * len(items), store=True)
+    releases = int(any(mod in RELEASES for mod in i.mods))
+    e.call(
+        "void", f"vg_atom_{operation}_{OPERATIONS[operation][kind]}",
+        f"ptr %c, ptr %w, i32 {site}, ptr %addresses, i32 {e.lane_mask()}, ptr %data, "
+        f"i32 {SPACES[space]}, i32 {len(items)}, i32 {releases}",
+        "ptr, ptr, i32, ptr, i32, ptr, i32, i32, i32",
+    )  # fmt: skip
+    for number, item in enumerate(results):
+        place = e.field_at("%data", number * width * 32)
+        found = e.op(f"load <32 x {llvm}>, ptr {place}, align {min(32 * width, 64)}")
+        e.put(item, found, llvm, True)
+
+
+def _stage_addresses(e: Emitter, operand: Operand, space: str) -> None:
+    """All addresses are passed with 64 bits; those of shared memory have 32."""
+    if SPACES[space] == SPACES["shared"]:
+        short = e.address(operand, "i32", True)
+        value = e.op(f"zext <32 x i32> {short} to <32 x i64>")
+    else:
+        value = e.address(operand, "i64", True)
+    e.line(f"store <32 x i64> {value}, ptr %addresses, align 64")
+
+
+OPCODES = {
+    "atom": Opcode(_update, "atom", varies=lambda i: True),
+    "red": Opcode(_update, "red", writes=0),
+}

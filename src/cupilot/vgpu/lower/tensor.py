@@ -1,7 +1,137 @@
-"""Matrix instructions (PTX ISA: wmma, mma, ldmatrix, stmatrix, movmatrix)."""
+"""Matrix instructions (PTX ISA: wmma, mma, ldmatrix, stmatrix, movmatrix).
+
+Covers dense products of every type and shape of sm_75 to sm_90; see `tensor_shapes` for the layouts, and the
+runtime's tensor.cpp for the arithmetic.  Not covered, and reported as such: sparse products (`mma.sp`), block
+scaling and the types of sm_100, rounding modes other than ``.rn``, `wgmma`.
+
+All lanes of a warp must execute a matrix instruction; if some do not, that is a finding ("divergent-mma"), and the
+result is computed from whatever the registers hold.
+"""
 
 from __future__ import annotations
 
-from cupilot.vgpu.lower.table import Opcode
+from typing import TYPE_CHECKING
 
-OPCODES: dict[str, Opcode] = {}
+from cupilot.vgpu.lower.table import Opcode
+from cupilot.vgpu.lower.tensor_memory import (
+    items_of,
+    load_fragment,
+    load_matrix,
+    move_matrix,
+    raw_type,
+    stage,
+    store_fragment,
+    store_matrix,
+    unstage,
+    whole_warp,
+)
+from cupilot.vgpu.lower.tensor_shapes import (
+    NotCovered,
+    Part,
+    Product,
+    Shape,
+    accumulator_registers,
+    operand_registers,
+    parts_of,
+    product_of,
+)
+from cupilot.vgpu.ptx.syntax import Instruction
+
+if TYPE_CHECKING:
+    from cupilot.vgpu.emit import Emitter
+
+HALF_C, HALF_D, COLUMN_A, ROW_B = 1, 2, 4, 8  # as tensor.cpp knows them
+DATA_BYTES = 4096  # of %data
+
+
+def tensor_flop(instruction: Instruction) -> tuple[str, int] | None:
+    """Type and floating-point (or integer) operations of one warp's product; nothing for other instructions."""
+    if instruction.opcode != "mma" and (instruction.opcode != "wmma" or not instruction.has("mma")):
+        return None
+    try:
+        product = product_of(instruction)
+    except NotCovered:
+        return None
+    return product.family, product.flop
+
+
+def _product(e: Emitter, i: Instruction) -> Product:
+    try:
+        return product_of(i)
+    except NotCovered as error:
+        raise e.unsupported(str(error)) from None
+
+
+def _check_registers(e: Emitter, i: Instruction, p: Product, wmma: bool) -> None:
+    """Fragments have as many registers as their elements fill; f16 operands of `wmma` always have eight."""
+    s = p.shape
+    left, right = operand_registers(s.m, s.k, p.a), operand_registers(s.n, s.k, p.b)
+    if p.quad_pairs:
+        wanted = [8 if p.d == "f32" else 4, 2, 2, 8 if p.c == "f32" else 4]
+    else:
+        wanted = [accumulator_registers(s.m, s.n, p.d), left, right, accumulator_registers(s.m, s.n, p.c)]
+    if wmma and p.a == "f16":
+        wanted[1:3] = [8, 8]
+    have = [len(items_of(operand)) for operand in i.operands[:4]]
+    if have != wanted:
+        raise e.unsupported(f"fragments of {have} registers where {wanted} are due")
+
+
+def _symbol(p: Product, inner: Shape, swapped: bool) -> str:
+    kinds = p.operation or "_".join((p.b, p.a) if swapped else (p.a, p.b))
+    return f"vg_mma_{kinds}_{inner.m}_{inner.k}"
+
+
+def _multiply(e: Emitter, i: Instruction, p: Product, inner: Shape, swapped: bool, parts: list[Part]) -> None:
+    whole_warp(e, i)
+    operands = [items_of(operand) for operand in i.operands[:4]]
+    size = raw_type(p.a)[1]
+    at_b = size * len(operands[1])
+    at_c = at_b + size * len(operands[2])
+    # a sum may replace its addend, unless the two are packed differently
+    at_d = at_c if p.c == p.d else at_c + size * len(operands[3])
+    assert at_d + size * len(operands[0]) <= DATA_BYTES
+    for items, kind, offset in zip(operands[1:], (p.a, p.b, p.c), (0, at_b, at_c), strict=True):
+        stage(e, items, kind, offset)
+    form = int(p.clamp)
+    if p.family in ("fp16", "fp8"):
+        form = HALF_C * (p.c == "f16") | HALF_D * (p.d == "f16") | COLUMN_A * p.column_a | ROW_B * p.row_b
+    left_at, right_at = (at_b, 0) if swapped else (0, at_b)
+    for part in parts:
+        sums = [accumulator_registers(inner.m, inner.n, kind) * part.sum for kind in (p.c, p.d)]
+        offsets = (
+            left_at + size * part.left, right_at + size * part.right, at_c + size * sums[0], at_d + size * sums[1],
+        )  # fmt: skip
+        pointers = ", ".join(f"ptr {e.field_at('%data', offset)}" for offset in offsets)
+        e.call("void", _symbol(p, inner, swapped), f"{pointers}, i32 {form}", "ptr, ptr, ptr, ptr, i32")
+    unstage(e, operands[0], p.d, at_d, len(operands[0]))
+
+
+def _mma(e: Emitter, i: Instruction) -> None:
+    product = _product(e, i)
+    _check_registers(e, i, product, wmma=False)
+    _multiply(e, i, product, product.shape, False, [Part(0, 0, 0)])
+
+
+def _wmma(e: Emitter, i: Instruction) -> None:
+    if i.has("load"):
+        load_fragment(e, i)
+    elif i.has("store"):
+        store_fragment(e, i)
+    else:
+        product = _product(e, i)
+        _check_registers(e, i, product, wmma=True)
+        _multiply(e, i, product, *parts_of(product))
+
+
+def _always(instruction: Instruction) -> bool:
+    return True
+
+
+OPCODES = {
+    "mma": Opcode(_mma, "mma", varies=_always),
+    "wmma": Opcode(_wmma, "wmma", writes=lambda i: 0 if i.has("store") else 1, varies=_always),
+    "ldmatrix": Opcode(load_matrix, "ldmatrix", varies=_always),
+    "stmatrix": Opcode(store_matrix, "stmatrix", writes=0, varies=_always),
+    "movmatrix": Opcode(move_matrix, "movmatrix", varies=_always),
+}

@@ -1,14 +1,58 @@
-"""Exchange between the lanes of a warp (PTX ISA: shfl.sync, vote.sync, activemask, bar.warp.sync)."""
+"""Exchange between the lanes of a warp (PTX ISA: shfl, vote, match, redux, activemask, elect).
+
+The ways of a diverged warp run one after the other, so lanes that are named in a member mask but are elsewhere cannot
+be waited for: the active lanes of the mask act among themselves, and lanes with different masks form groups of their
+own.  What a shuffle reads from a lane that is absent (inactive, or not in the mask) is undefined on hardware; here the
+reader keeps its own value.  The forms without ``.sync`` act among the active lanes.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from cupilot.vgpu.lower.table import Opcode
-from cupilot.vgpu.ptx.syntax import Imm, Instruction, Operand, Pair
+from cupilot.vgpu.ptx.syntax import Imm, Instruction, Operand, Pair, Reg
 
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
+
+EVERYONE = Imm(0xFFFFFFFF)
+SHUFFLES = ("up", "down", "bfly", "idx")
+
+
+def _mode(e: Emitter, i: Instruction, modes: tuple[str, ...]) -> str:
+    for mod in i.mods:
+        if mod in modes:
+            return mod
+    raise e.unsupported(f"this form of {i.opcode}")
+
+
+def _members(i: Instruction, place: int) -> Operand:
+    """The member mask; the forms without .sync have none."""
+    return i.operands[place] if len(i.operands) > place else EVERYONE
+
+
+def _stage(e: Emitter, kind: str, offset: int, value: str) -> None:
+    e.line(f"store <32 x {kind}> {value}, ptr {e.field_at('%data', offset)}, align 64")
+
+
+def _constant(e: Emitter, operand: Operand) -> int | None:
+    """The value of an operand that is the same at every execution: a literal, or a register that only holds one."""
+    if isinstance(operand, Imm):
+        return operand.value
+    if not isinstance(operand, Reg) or not e.operand_is_uniform(operand):
+        return None
+    held = e.held.get(operand.name)
+    if held is not None and held.value.isdigit():
+        return int(held.value)
+    sources = [i for b in e.flow.blocks for i in b.code if operand.name in e.flow.access(i).writes]
+    if len(sources) != 1 or sources[0].opcode != "mov" or sources[0].guard:
+        return None
+    source = sources[0].operands[1]
+    return source.value if isinstance(source, Imm) else None
+
+
+# --- shuffles -------------------------------------------------------------------------------
 
 
 def source_lane(mode: str, lane: int, b: int, c: int) -> tuple[int, bool]:
@@ -30,50 +74,91 @@ def source_lane(mode: str, lane: int, b: int, c: int) -> tuple[int, bool]:
 
 
 def _shuffle(e: Emitter, i: Instruction) -> None:
-    mode = next((m for m in i.mods if m in ("up", "down", "bfly", "idx")), "")
-    if not mode or i.mods[-1] != "b32":
+    mode = _mode(e, i, SHUFFLES)
+    if i.mods[-1] != "b32":
         raise e.unsupported("this form of shfl")
     target, source, b, c = i.operands[:4]
+    members = _members(i, 4)
+    known = [_constant(e, operand) for operand in (b, c, members)]
     value = e.fetch(source, "i32", True)
-    if isinstance(b, Imm) and isinstance(c, Imm):
-        lanes = [source_lane(mode, lane, b.value, c.value) for lane in range(32)]
-        order = ", ".join(f"i32 {lane}" for lane, _ in lanes)
-        moved = e.op(f"shufflevector <32 x i32> {value}, <32 x i32> poison, <32 x i32> <{order}>")
-        inside = "<" + ", ".join(f"i1 {'true' if ok else 'false'}" for _, ok in lanes) + ">"
+    if any(number is None for number in known):
+        moved, inside = _shuffle_at_run_time(e, mode, value, (b, c, members))
     else:
-        moved, inside = _dynamic(e, mode, value, b, c)
+        amount, clamp, mask = (int(number or 0) for number in known)
+        lanes = [source_lane(mode, lane, amount, clamp) for lane in range(32)]
+        moved = _permute(e, value, [other for other, _ in lanes], mask)
+        inside = "<" + ", ".join(f"i1 {'true' if ok else 'false'}" for _, ok in lanes) + ">"
     e.put(target.first if isinstance(target, Pair) else target, moved, "i32", True)
     if isinstance(target, Pair):
         e.put(target.second, inside, "i1", True)
 
 
-def _dynamic(e: Emitter, mode: str, value: str, b: Operand, c: Operand) -> tuple[str, str]:
+def _permute(e: Emitter, value: str, lanes: list[int], members: int) -> str:
+    """Every lane's value from a known lane, where that lane is present."""
+    order = ", ".join(f"i32 {lane}" for lane in lanes)
+    moved = e.op(f"shufflevector <32 x i32> {value}, <32 x i32> poison, <32 x i32> <{order}>")
+    here = e.lane_mask()
+    if members & 0xFFFFFFFF != 0xFFFFFFFF:
+        here = e.op(f"and i32 {here}, {members & 0xFFFFFFFF}")
+    there = e.op(f"bitcast i32 {_moved_bits(e, here, lanes)} to <32 x i1>")
+    return e.op(f"select <32 x i1> {there}, <32 x i32> {moved}, <32 x i32> {value}")
+
+
+def _moved_bits(e: Emitter, bits: str, lanes: list[int]) -> str:
+    """A word of one bit per lane, permuted: shifts by equal distances together, or lane by lane read."""
+    distances = sorted({other - lane for lane, other in enumerate(lanes)})
+    sources = sorted(set(lanes))
+    parts = []
+    if len(distances) <= len(sources):
+        for distance in distances:
+            readers = sum(1 << lane for lane, other in enumerate(lanes) if other - lane == distance)
+            verb = "lshr" if distance >= 0 else "shl"
+            parts.append(e.op(f"and i32 {e.op(f'{verb} i32 {bits}, {abs(distance)}')}, {readers}"))
+    else:
+        for source in sources:
+            readers = sum(1 << lane for lane, other in enumerate(lanes) if other == source)
+            asked = e.op(f"icmp ne i32 {e.op(f'and i32 {bits}, {1 << source}')}, 0")
+            parts.append(e.op(f"select i1 {asked}, i32 {readers}, i32 0"))
+    result = parts[0]
+    for part in parts[1:]:
+        result = e.op(f"or i32 {result}, {part}")
+    return result
+
+
+def _shuffle_at_run_time(e: Emitter, mode: str, value: str, others: tuple[Operand, ...]) -> tuple[str, str]:
     """Lane numbers known only at run time: the runtime does what `source_lane` says."""
-    for number, part in enumerate((value, e.fetch(b, "i32", True), e.fetch(c, "i32", True))):
-        e.line(f"store <32 x i32> {part}, ptr {e.field_at('%data', 128 * number)}, align 64")
-    code = ("up", "down", "bfly", "idx").index(mode)
-    bits = e.call("i32", "vg_shfl", f"ptr %data, i32 {code}", "ptr, i32")
+    _stage(e, "i32", 0, value)
+    for number, operand in enumerate(others, 1):
+        _stage(e, "i32", 128 * number, e.fetch(operand, "i32", True))
+    arguments = f"ptr %data, i32 {SHUFFLES.index(mode)}, i32 {e.lane_mask()}"
+    bits = e.call("i32", "vg_shuffle", arguments, "ptr, i32, i32")
     moved = e.op("load <32 x i32>, ptr %data, align 64")
     return moved, e.op(f"bitcast i32 {bits} to <32 x i1>")
 
 
-def _vote(e: Emitter, i: Instruction) -> None:
-    """Lanes that execute it with different member masks vote in groups of their own."""
-    mode = next((m for m in i.mods if m in ("all", "any", "uni", "ballot")), "")
-    full, bits = e.shaped("i32", True), e.shaped("i1", True)
+# --- masks ----------------------------------------------------------------------------------
+
+
+def _present(e: Emitter, members: Operand) -> str:
+    """For each lane the active lanes in its member mask."""
     here = e.splat(e.lane_mask(), "i32")
-    if len(i.operands) > 2:
-        here = e.op(f"and {full} {here}, {e.fetch(i.operands[2], 'i32', True)}")
+    return e.op(f"and <32 x i32> {here}, {e.fetch(members, 'i32', True)}")
+
+
+def _vote(e: Emitter, i: Instruction) -> None:
+    mode = _mode(e, i, ("all", "any", "uni", "ballot"))
+    bits, zero = e.shaped("i1", True), e.constant(0, "i32", True)
+    here = _present(e, _members(i, 2))
     votes = e.splat(e.lane_bits(e.fetch(i.operands[1], "i1", True)), "i32")
-    asked = e.op(f"and {full} {votes}, {here}")
+    asked = e.op(f"and <32 x i32> {votes}, {here}")
     if mode == "ballot":
         e.put(i.operands[0], asked, "i32", True)
         return
-    everyone = e.op(f"icmp eq {full} {asked}, {here}")
+    everyone = e.op(f"icmp eq <32 x i32> {asked}, {here}")
     if mode == "any":
-        everyone = e.op(f"icmp ne {full} {asked}, {e.constant(0, 'i32', True)}")
+        everyone = e.op(f"icmp ne <32 x i32> {asked}, {zero}")
     elif mode == "uni":
-        nobody = e.op(f"icmp eq {full} {asked}, {e.constant(0, 'i32', True)}")
+        nobody = e.op(f"icmp eq <32 x i32> {asked}, {zero}")
         everyone = e.op(f"or {bits} {everyone}, {nobody}")
     e.put(i.operands[0], everyone, "i1", True)
 
@@ -82,8 +167,63 @@ def _activemask(e: Emitter, i: Instruction) -> None:
     e.put(i.operands[0], e.splat(e.lane_mask(), "i32"), "i32", True)
 
 
+def _elect(e: Emitter, i: Instruction) -> None:
+    """The leader is the lowest lane, which the ISA leaves open."""
+    target = i.operands[0]
+    here = _present(e, _members(i, 1))
+    negative = e.op(f"sub <32 x i32> {e.constant(0, 'i32', True)}, {here}")
+    lowest = e.op(f"and <32 x i32> {here}, {negative}")
+    below = e.op(f"sub <32 x i32> {lowest}, {e.constant(1, 'i32', True)}")
+    e.put(target.first if isinstance(target, Pair) else target, e.intrinsic("ctpop", "i32", True, below), "i32", True)
+    if isinstance(target, Pair):
+        own = ", ".join(f"i32 {1 << lane}" for lane in range(32))
+        e.put(target.second, e.op(f"icmp eq <32 x i32> {lowest}, <{own}>"), "i1", True)
+
+
+def _match(e: Emitter, i: Instruction) -> None:
+    mode, kind = _mode(e, i, ("any", "all")), i.mods[-1]
+    if kind not in ("b32", "b64"):
+        raise e.unsupported("this form of match")
+    target, value = i.operands[:2]
+    plain = f"i{kind[1:]}"
+    _stage(e, "i64", 0, e.cast(e.fetch(value, plain, True), plain, "i64", True))
+    _stage(e, "i32", 256, e.fetch(_members(i, 2), "i32", True))
+    agreed = e.call("i32", "vg_match", f"ptr %data, i32 {int(mode == 'all')}, i32 {e.lane_mask()}", "ptr, i32, i32")
+    lanes = e.op(f"load <32 x i32>, ptr {e.field_at('%data', 256)}, align 64")
+    e.put(target.first if isinstance(target, Pair) else target, lanes, "i32", True)
+    if isinstance(target, Pair):
+        e.put(target.second, e.op(f"bitcast i32 {agreed} to <32 x i1>"), "i1", True)
+
+
+# --- reductions -----------------------------------------------------------------------------
+
+REDUCTIONS = {
+    ("add", "u32"): "add_u32", ("add", "s32"): "add_u32", ("min", "u32"): "min_u32", ("min", "s32"): "min_s32",
+    ("max", "u32"): "max_u32", ("max", "s32"): "max_s32", ("and", "b32"): "and_b32", ("or", "b32"): "or_b32",
+    ("xor", "b32"): "xor_b32", ("min", "f32"): "min_f32", ("max", "f32"): "max_f32",
+}  # fmt: skip
+
+
+def _redux(e: Emitter, i: Instruction) -> None:
+    form = (_mode(e, i, ("add", "min", "max", "and", "or", "xor")), i.mods[-1])
+    if form not in REDUCTIONS:
+        raise e.unsupported("this form of redux")
+    target, value = i.operands[:2]
+    _stage(e, "i32", 0, e.fetch(value, "i32", True))
+    _stage(e, "i32", 128, e.fetch(_members(i, 2), "i32", True))
+    arguments, signature = f"ptr %data, i32 {e.lane_mask()}", "ptr, i32"
+    if form[1] == "f32":
+        arguments += f", i32 {int(i.has('abs'))}, i32 {int(i.has('NaN'))}"
+        signature += ", i32, i32"
+    e.call("void", f"vg_redux_{REDUCTIONS[form]}", arguments, signature)
+    e.put(target, e.op("load <32 x i32>, ptr %data, align 64"), "i32", True)
+
+
 OPCODES = {
     "shfl": Opcode(_shuffle, "shfl.sync", varies=lambda i: True),
     "vote": Opcode(_vote, "vote.sync", varies=lambda i: True),
+    "match": Opcode(_match, "match.sync", varies=lambda i: True),
+    "redux": Opcode(_redux, "redux.sync", varies=lambda i: True),
     "activemask": Opcode(_activemask, "activemask", varies=lambda i: True),
+    "elect": Opcode(_elect, "elect.sync", varies=lambda i: True),
 }

@@ -73,6 +73,7 @@ struct Run { i32 delta; u32 bytes; };
 struct Site {
     // the pattern
     u32 mask = 0, valid = 0, in_shared = 0;
+    u32 told = 0;          // findings that were reported, by kind
     bool relaxed = false;  // volatile and the like: meant to race
     Kind kind = GENERAL;
     i64 low = 0, high = 0;
@@ -80,6 +81,13 @@ struct Site {
     alignas(64) i64 delta[LANES];
     alignas(64) i32 short_delta[LANES];
     Run run[LANES];
+    // the same as one byte per byte from the lowest address on, when that is not far
+    u32 cover_vectors = 0;  // of 32 bytes; 0: too far
+    alignas(64) u8 cover[512];
+    // lanes that share addresses: the different ones, and which of them each lane reads
+    u32 different = 0;  // 0: more than 16
+    i32 different_delta[16];
+    alignas(32) u32 lane_choice[LANES];
     // lines and sectors, for one alignment of the first address
     u32 alignment = FULL, sectors = 0, lines = 0;
     i32 line_delta[2 * LANES];
@@ -191,6 +199,7 @@ struct LaunchState {
     u32 number = 0;                // counts launches, from 1
     std::atomic<bool> any_published{false};
     std::atomic<bool> published[256] = {};  // blocks (by mark) whose writes a fence made visible
+    int error = 0;  // a cudaError_t
     bool stop = false;
     std::mutex mutex;
 };

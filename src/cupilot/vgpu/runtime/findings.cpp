@@ -1,6 +1,8 @@
 #include "findings.h"
 
 #include <cstdio>
+#include <cstring>
+#include <iterator>
 
 void report(LaunchState* launch, const std::string& kind, const std::string& message) {
     Engine& e = engine();
@@ -18,9 +20,17 @@ std::string place(Context* c, Warp* w, u32 line, u32 lane) {
 
 void access_finding(Context* c, Warp* w, u32 site, u32 lane, u64 address, u32 bytes, bool store, const char* space,
                     const char* kind, const std::string& near) {
+    // an instruction is told of once for each thing it does wrong
+    static const char* const KINDS[] = {"out-of-bounds", "misaligned", "use-after-free", "uninitialized", "async-race"};
+    u32 bit = 0;
+    while (bit < std::size(KINDS) && strcmp(kind, KINDS[bit])) bit++;
+    u32& told = c->sites[site].told;
+    if (told >> bit & 1) return;
+    told |= 1u << bit;
     char text[160];
     snprintf(text, sizeof text, "%s %s of %u bytes at 0x%llx%s", kind, store ? "write" : "read", bytes,
              (unsigned long long)address, space);
+    if (bit < 3) c->launch->error = bit == 1 ? 716 : 700;  // misaligned, or an illegal address
     report(c->launch, kind, text + near + place(c, w, c->launch->kernel->sites[site].line, lane));
 }
 

@@ -46,5 +46,5 @@ inline void global_access(Context* c, Warp* w, u32 site, const u64* address, u32
     } else if (c->checks && (!a->all_written || a->store_launch == c->launch->number)) {
         check_read(c, w, site, s, a, first, BYTES);
     }
-    move_pattern<W, V, STORE>(s, data, [&](int i) { return address[i]; });
+    move_pattern<W, V, STORE>(s, data, [address](int i) { return address[i]; });
 }

@@ -100,18 +100,35 @@ u8* reach(Context* c, Warp* w, u32 site, u32 lane, Space space, u64 address, u32
 
 void count_request(Context* c, u32 site, Space space, const u64* address, u32 mask, u32 bytes, bool store) {
     if (!mask) return;
-    Site& total = c->sites[site];
-    total.requests++, total.lane_bytes += (u64)__builtin_popcount(mask) * bytes;
+    Site& s = c->sites[site];
     u64 first = address[__builtin_ctz(mask)];
     if (in_shared(space, first)) {
-        total.wavefront_total += bank_passes(address, mask, bytes);
+        // kept as a pattern of its own, so that the banks are looked at once
+        if (!same_pattern(s, address, mask, first)) learn(s, address, mask, bytes);
+        s.requests++, s.lane_bytes += (u64)__builtin_popcount(mask) * bytes, s.wavefront_total += s.passes;
         return;
     }
-    Site s;
-    learn(s, address, mask, bytes);
-    learn_lines(s, first, bytes);
-    total.sector_total += s.sectors, total.wavefront_total += std::max(s.passes, (s.lines + 3) / 4);
-    if (Allocation* a = find_allocation(first)) pass_caches(c, s, a, first, store);
+    if (!same_pattern(s, address, mask, first)) learn(s, address, mask, bytes);
+    Allocation* a = find_allocation(first + s.low);
+    if (a && first + s.high + bytes <= a->base + a->bytes) {
+        count_global(c, s, a, first, mask, bytes, store);
+        return;
+    }
+    // lanes of each buffer pass the caches on their own
+    s.requests++, s.lane_bytes += (u64)__builtin_popcount(mask) * bytes;
+    for (u32 left = mask; left;) {
+        a = find_allocation(address[__builtin_ctz(left)]);
+        u32 part = 0;
+        for (u32 bits = left; bits; bits &= bits - 1)
+            if (find_allocation(address[__builtin_ctz(bits)]) == a) part |= bits & -bits;
+        left &= ~part;
+        if (!a) continue;
+        Site one;
+        learn(one, address, part, bytes);
+        learn_lines(one, address[__builtin_ctz(part)], bytes);
+        s.sector_total += one.sectors, s.wavefront_total += std::max(one.passes, (one.lines + 3) / 4);
+        pass_caches(c, one, a, address[__builtin_ctz(part)], store);
+    }
 }
 
 extern "C" void vg_publish(Context* c, Warp* w) { publish(c, w); }

@@ -55,6 +55,24 @@ inline void move_lanes(u32 mask, void* data, Where where) {
     for (u32 bits = mask; bits; bits &= bits - 1) move_lane<W, V, STORE>(__builtin_ctz(bits), data, where);
 }
 
+// Words of lanes that share few addresses: read each once, then hand out.
+inline void load_shared_words(const Site& s, const u8* first, void* data) {
+    alignas(32) u32 word[16];
+    u32 count = s.different <= 8 ? 8 : 16;
+    for (u32 n = 0; n < s.different; n++) memcpy(word + n, first + s.different_delta[n], 4);
+    __m256i low = _mm256_load_si256((const __m256i*)word), high = _mm256_load_si256((const __m256i*)(word + 8));
+    __m256i* out = (__m256i*)data;
+    for (u32 part = 0; part < 4; part++) {
+        __m256i choice = _mm256_load_si256((const __m256i*)(s.lane_choice + 8 * part));
+        __m256i got = _mm256_permutevar8x32_epi32(low, choice);
+        if (count == 16) {
+            __m256i upper = _mm256_cmpgt_epi32(choice, _mm256_set1_epi32(7));
+            got = _mm256_blendv_epi8(got, _mm256_permutevar8x32_epi32(high, choice), upper);
+        }
+        _mm256_store_si256(out + part, got);
+    }
+}
+
 template <int W, int V, bool STORE, class Where>
 inline void move_pattern(const Site& s, void* data, Where where) {
     using T = typename Item<W>::type;
@@ -70,6 +88,8 @@ inline void move_pattern(const Site& s, void* data, Where where) {
             T* array = (T*)data + v * LANES;
             for (int i = 0; i < LANES; i++) array[i] = value;
         }
+    } else if (W == 4 && V == 1 && !STORE && s.different) {
+        load_shared_words(s, (const u8*)where(0), data);
     } else {
         move_lanes<W, V, STORE>(s.mask, data, where);
     }

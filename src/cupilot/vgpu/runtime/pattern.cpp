@@ -1,5 +1,7 @@
 #include "pattern.h"
 
+#include <cstring>
+
 namespace {
 
 template <class Address>
@@ -38,6 +40,30 @@ void learn_runs(Site& s, u32 bytes) {
     }
 }
 
+void learn_cover(Site& s) {
+    s.cover_vectors = 0;
+    u64 span = (u64)(s.run[s.runs - 1].delta + (i64)s.run[s.runs - 1].bytes - s.run[0].delta);
+    if (span > sizeof s.cover) return;
+    s.cover_vectors = (u32)((span + 31) / 32);
+    memset(s.cover, 0, 32 * s.cover_vectors);
+    for (u32 n = 0; n < s.runs; n++) memset(s.cover + (s.run[n].delta - s.run[0].delta), 0xff, s.run[n].bytes);
+}
+
+void learn_different(Site& s) {
+    s.different = 0;
+    if (s.mask != FULL) return;
+    u32 count = 0;
+    for (u32 i = 0; i < LANES; i++) {
+        u32 n = 0;
+        while (n < count && s.different_delta[n] != s.short_delta[i]) n++;
+        if (n == 16) return;
+        if (n == count) s.different_delta[count++] = s.short_delta[i];
+        s.lane_choice[i] = n;
+    }
+    for (u32 n = count; n < 16; n++) s.different_delta[n] = 0;
+    s.different = count;
+}
+
 template <class Address>
 void learn_pattern(Site& s, const Address* address, u32 mask, u32 bytes) {
     Address first = address[__builtin_ctz(mask)];
@@ -58,7 +84,10 @@ void learn_pattern(Site& s, const Address* address, u32 mask, u32 bytes) {
     s.kind = contiguous ? CONTIGUOUS : broadcast ? BROADCAST : GENERAL;
     s.passes = passes(address, mask, bytes);
     s.runs = 0;
+    s.cover_vectors = 0;
     if (s.valid) learn_runs(s, bytes);
+    if (s.valid && s.in_shared) learn_cover(s);
+    learn_different(s);
 }
 
 }  // namespace

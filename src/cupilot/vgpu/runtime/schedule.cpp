@@ -215,7 +215,7 @@ struct Resident {
         Engine& e = engine();
         if (e.settings.deadline_s <= 0 || steady_seconds() < e.settings.deadline_s) return;
         if (l.stop) return;
-        l.stop = true;
+        l.stop = true, l.error = 702;  // cudaErrorLaunchTimeout
         e.timed_out = true;
         for (u32 i = 0; i < warp_count; i++) {
             Warp* w = warp(i);
@@ -401,5 +401,6 @@ int run_launch(KernelInfo* kernel, const u32 grid[3], const u32 block[3], void**
     else
         run_all(*l, params.data(), most);
     if (!l->printed.empty()) fwrite(l->printed.data(), 1, l->printed.size(), stdout);
-    return l->stop ? 700 : 0;  // cudaErrorIllegalAddress stands for every finding that stops a kernel
+    // cudaErrorLaunchFailure stands for whatever else stops a kernel
+    return l->error ? l->error : l->stop ? 719 : 0;
 }

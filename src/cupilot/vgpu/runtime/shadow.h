@@ -146,3 +146,50 @@ inline void settle(u8* state, u64 bytes) {
             return true;
         });
 }
+
+// --- the bytes that a site's cover names, from the lowest address on ---------------------------
+
+// All covered bytes are WRITTEN or `me`; puts down that `me` read them when asked to.
+inline bool cover_read(const Site& s, const u8* state, u8* readers, u8 me, bool mark) {
+    const __m256i one = _mm256_set1_epi8(WRITTEN), vm = _mm256_set1_epi8((char)me), many = _mm256_set1_epi8((char)MANY);
+    const __m256i zero = _mm256_setzero_si256();
+    __m256i fine = _mm256_set1_epi8(-1);
+    for (u32 n = 0; n < s.cover_vectors; n++) {
+        __m256i cover = _mm256_load_si256((const __m256i*)(s.cover + 32 * n));
+        __m256i v = _mm256_loadu_si256((const __m256i*)(state + 32 * n));
+        __m256i good = _mm256_or_si256(_mm256_cmpeq_epi8(v, one), _mm256_cmpeq_epi8(v, vm));
+        fine = _mm256_and_si256(fine, _mm256_or_si256(good, _mm256_xor_si256(cover, _mm256_set1_epi8(-1))));
+        if (mark) {
+            __m256i* at = (__m256i*)(readers + 32 * n);
+            __m256i r = _mm256_loadu_si256(at);
+            __m256i alone = _mm256_or_si256(_mm256_cmpeq_epi8(r, zero), _mm256_cmpeq_epi8(r, vm));
+            _mm256_storeu_si256(at, _mm256_blendv_epi8(r, _mm256_blendv_epi8(many, vm, alone), cover));
+        }
+    }
+    return _mm256_movemask_epi8(fine) == -1;
+}
+
+// No covered byte was written or read by anybody else in this interval.
+inline bool cover_write(const Site& s, const u8* state, const u8* readers, u8 me) {
+    const __m256i one = _mm256_set1_epi8(WRITTEN), vm = _mm256_set1_epi8((char)me), zero = _mm256_setzero_si256();
+    __m256i fine = _mm256_set1_epi8(-1);
+    for (u32 n = 0; n < s.cover_vectors; n++) {
+        __m256i cover = _mm256_load_si256((const __m256i*)(s.cover + 32 * n));
+        __m256i v = _mm256_loadu_si256((const __m256i*)(state + 32 * n));
+        __m256i r = _mm256_loadu_si256((const __m256i*)(readers + 32 * n));
+        __m256i old = _mm256_cmpeq_epi8(_mm256_max_epu8(v, one), one);
+        __m256i good = _mm256_and_si256(_mm256_or_si256(old, _mm256_cmpeq_epi8(v, vm)),
+                                        _mm256_or_si256(_mm256_cmpeq_epi8(r, zero), _mm256_cmpeq_epi8(r, vm)));
+        fine = _mm256_and_si256(fine, _mm256_or_si256(good, _mm256_xor_si256(cover, _mm256_set1_epi8(-1))));
+    }
+    return _mm256_movemask_epi8(fine) == -1;
+}
+
+inline void cover_fill(const Site& s, u8* state, u8 value) {
+    const __m256i v = _mm256_set1_epi8((char)value);
+    for (u32 n = 0; n < s.cover_vectors; n++) {
+        __m256i* at = (__m256i*)(state + 32 * n);
+        __m256i cover = _mm256_load_si256((const __m256i*)(s.cover + 32 * n));
+        _mm256_storeu_si256(at, _mm256_blendv_epi8(_mm256_loadu_si256(at), v, cover));
+    }
+}

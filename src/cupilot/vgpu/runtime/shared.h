@@ -16,6 +16,12 @@ u32 careful_shared(Context* c, Warp* w, u32 site, const u32* address, u32 mask, 
 
 inline void check_shared_read(Context* c, Warp* w, u32 site, const Site& s, u32 first, u32 bytes) {
     u8 me = warp_mark(w);
+    if (s.cover_vectors) {
+        u32 at = first + s.run[0].delta;
+        if (cover_read(s, c->shared_state + at, c->shared_readers + at, me, !s.relaxed)) return;
+        for (u32 n = 0; n < s.runs; n++) shared_read_finding(c, w, site, s, first, s.run[n], bytes);
+        return;
+    }
     for (u32 n = 0; n < s.runs; n++) {
         Run run = s.run[n];
         u32 at = first + run.delta;
@@ -27,6 +33,13 @@ inline void check_shared_read(Context* c, Warp* w, u32 site, const Site& s, u32 
 inline void check_shared_write(Context* c, Warp* w, u32 site, const Site& s, u32 first, u32 bytes, const void* data,
                                u32 item) {
     u8 me = warp_mark(w);
+    if (s.cover_vectors) {
+        u32 at = first + s.run[0].delta;
+        if (!cover_write(s, c->shared_state + at, c->shared_readers + at, me))
+            for (u32 n = 0; n < s.runs; n++) shared_write_finding(c, w, site, s, first, s.run[n], bytes, data, item);
+        cover_fill(s, c->shared_state + at, s.relaxed ? (u8)WRITTEN : me);
+        return;
+    }
     for (u32 n = 0; n < s.runs; n++) {
         Run run = s.run[n];
         u32 at = first + run.delta;
@@ -45,7 +58,8 @@ inline void shared_access(Context* c, Warp* w, u32 site, const u32* address, u32
     if (!same_pattern(s, address, mask, first)) learn(s, address, mask, BYTES);
     s.requests++, s.wavefront_total += s.passes, s.lane_bytes += (u64)__builtin_popcount(mask) * BYTES;
     i64 low = (i64)first + s.low, high = (i64)first + s.high + BYTES;
-    auto where = [&](int i) { return c->shared + address[i]; };
+    u8* base = c->shared;
+    auto where = [base, address](int i) { return base + address[i]; };
     if (low < 0 || high > (i64)c->shared_bytes || first % BYTES || s.misaligned) {
         u32 fine = careful_shared(c, w, site, address, mask, BYTES, STORE);
         if (!STORE)

@@ -1,0 +1,13 @@
+// Text that kernels print.
+#pragma once
+
+#include <string>
+
+#include "engine.h"
+
+// One call of printf in a kernel: `arguments` is the buffer that vprintf gets.
+std::string format_print(const char* format, const u8* arguments);
+// Keeps text until the host synchronises, as CUDA does.
+void device_print(const std::string& text);
+// Writes what was kept to the program's standard output.
+void flush_prints();
