@@ -15,7 +15,7 @@ from cupilot.agents.wording import FOLDER, fenced, one_line
 from cupilot.contracts import Brief
 from cupilot.gpu.catalogue import load_spec
 from cupilot.llm import role_of
-from cupilot.records import Argument, Kernel, Task, TensorSpec
+from cupilot.records import Argument, Kernel, Resources, Task, TensorSpec
 from cupilot.strategies import LIMITS, ZONES, load_deck
 from cupilot.testing.samples import SPEC, TASK
 
@@ -118,6 +118,19 @@ def test_a_failure_shows_its_line_with_context() -> None:
     shown = section(GUIDED["revisor_repair"].text(), "What is wrong")
     assert ">    6   if (i < count) y[i] = x[i] < 0.0f ? 0.0f : x[i];" in shown
     assert "out-of-bounds write of 4 bytes" in shown
+
+
+def test_what_spilled_is_told_to_those_who_come_after() -> None:
+    slow = BRIEF.tried[0]
+    profile = slow.evaluation.profile
+    assert profile is not None
+    launch = replace(profile.launches[0], resources=Resources(255, spill_bytes=96))
+    spilled = replace(slow, evaluation=replace(slow.evaluation, profile=replace(profile, launches=(launch,))))
+    sample = GUIDED["translator_write"]
+    matter = replace(sample.matter, brief=replace(sample.matter.brief, tried=(spilled,)))
+    shown = replace(sample, matter=matter).text()
+    assert "RIGHT BUT NOT FASTER: 0.009 ms, modelled; registers spilled, 96 bytes per thread" in shown
+    assert "spilled" not in sample.text()
 
 
 # --- length ----------------------------------------------------------------------------------

@@ -11,13 +11,14 @@ import pytest
 from prompt_samples import ALONE, BRIEF, FAILED, KERNEL, SLOWER, STRATEGY, TIMED
 
 from cupilot.agents import ROLES, LlmAgents
+from cupilot.agents.planning import plan
 from cupilot.contracts import Agents, Brief, Reply, Request
 from cupilot.errors import DataError, ModelError
 from cupilot.llm import Scripted, role_of
 from cupilot.records import Failure, Guidance, Kernel, Move, Strategy
 from cupilot.strategies import compatible, load_deck, same
 from cupilot.testing import AgentsContract
-from cupilot.testing.samples import EVALUATION, SPEC, TASK
+from cupilot.testing.samples import EVALUATION, INFO, SPEC, TASK
 
 DECK = load_deck()
 SOURCE = """\
@@ -287,6 +288,18 @@ def test_a_repeated_question_is_told_too() -> None:
 def test_an_unknown_role_is_an_error() -> None:
     with pytest.raises(DataError, match="there is no role 'tester'"):
         LlmAgents(Scripted([]), models={"tester": Scripted([])})
+
+
+def test_replies_can_be_kept_short() -> None:
+    model = ByPurpose(ANSWERS)
+    agents = LlmAgents(model, reply_tokens=100)
+    agents.translate(ALONE, STRATEGY)
+    agents.cross(BRIEF, Random(0))
+    assert [request.max_tokens for request in model.requests] == [100, 100]
+    few = {planned.prompt: planned for planned in plan(INFO, elite=2, revisions=1, prompt_tokens=900, reply_tokens=100)}
+    assert {(planned.prompt_tokens, planned.reply_tokens) for planned in few.values()} == {(900, 100)}
+    usual = plan(INFO, elite=2, revisions=1)
+    assert max(planned.reply_tokens for planned in usual) > 100
 
 
 def test_prompts_can_be_kept_short() -> None:

@@ -94,10 +94,10 @@ def test_a_launch_that_cuda_refuses_is_a_failure_even_if_the_wrapper_does_not_lo
 
 
 def test_an_opcode_that_is_missing_is_named_with_kernel_and_line(device: Device) -> None:
-    (failure,) = run(device, on_device='asm volatile("nanosleep.u32 20;");')
+    (failure,) = run(device, on_device='int v; asm volatile("vadd.s32.s32.s32 %0, 1, 2;" : "=r"(v));')
     assert isinstance(failure, Failure)
     assert failure.kind == "unsupported"
-    assert "opcode nanosleep.u32, kernel _Z4copyPKfPfi, line 7" in failure.message
+    assert "opcode vadd.s32.s32.s32, kernel _Z4copyPKfPfi, line 7" in failure.message
 
 
 def test_a_failing_call_does_not_hinder_the_next(device: Device) -> None:

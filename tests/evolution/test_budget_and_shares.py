@@ -10,14 +10,17 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from toy import TOY_INFO, TOY_TASK, ShuffledExecutor, ToyAgents, evaluate_toy, write
+from toy import PLAIN_S, TOY_INFO, TOY_TASK, ShuffledExecutor, ToyAgents, evaluate_toy, strategy, write
 
+from cupilot.contracts import Brief
 from cupilot.evolution.budget import Spending
+from cupilot.evolution.executor import LocalExecutor
 from cupilot.evolution.loop import Surroundings, evolve
 from cupilot.evolution.memory import Memory
 from cupilot.evolution.operators import FLOOR, Shares
 from cupilot.evolution.store import create_store
-from cupilot.records import Budget, Evaluation, Kernel, Task
+from cupilot.llm import OverBudget
+from cupilot.records import Budget, Evaluation, Kernel, Strategy, Task
 from cupilot.testing.samples import SPEC
 
 
@@ -38,7 +41,7 @@ def test_each_cap_ends_the_spending(budget: Budget, words: str) -> None:
     assert spending.exhausted() == ""
     assert spending.left() == words
     for _ in range(3):
-        spending.begin_candidate()
+        spending.reserve(1)
     now[0], spent[:] = 10.0, [500, 0.25]
     spending.add_device_s(2.0)
     assert spending.exhausted() == words
@@ -47,7 +50,7 @@ def test_each_cap_ends_the_spending(budget: Budget, words: str) -> None:
 def test_no_cap_never_ends() -> None:
     spending = Spending(Budget(), lambda: 0.0)
     for _ in range(1000):
-        spending.begin_candidate()
+        spending.reserve(1)
     assert spending.exhausted() == ""
     assert spending.left() == ""
 
@@ -62,6 +65,62 @@ def test_a_run_stops_at_its_evaluations(tmp_path: Path, cap: int) -> None:
     assert result.stopped == "budget"
     assert result.evaluations <= cap
     assert notes["budget"] == f"{cap} evaluations are spent"
+
+
+class FirstFails(ToyAgents):
+    def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
+        return (strategy(frozenset({"vector", "stage"})), *super().initialize(brief, count - 1, rng))
+
+
+@pytest.mark.parametrize("cap", [1, 2, 3, 5, 8, 13])
+def test_repairs_count_as_evaluations_and_nothing_is_left_unused(tmp_path: Path, cap: int) -> None:
+    budget = Budget(evaluations=cap)
+    made: list[str] = []
+
+    def counting(task: Task, kernel: Kernel) -> Evaluation:
+        made.append(kernel.digest)
+        return evaluate_toy(task, kernel)
+
+    with closing(create_store(tmp_path / "run")) as store:
+        around = Surroundings(SPEC, ShuffledExecutor(Random(1)), store, spending=Spending(budget, lambda: 0.0))
+        result = evolve(TOY_TASK, FirstFails(repairs=True), counting, replace(TOY_INFO, budget=budget), around)
+        origins = {one.origin for one in store.individuals()}
+    assert (result.stopped, result.evaluations, len(made)) == ("budget", cap, cap)
+    assert ("revise" in origins) == (cap > 2), "a repair is tried when its evaluation is left"
+
+
+def test_what_is_reserved_stays_below_the_cap() -> None:
+    spending = Spending(Budget(evaluations=3), lambda: 0.0)
+    assert (spending.reserve(2), spending.reserve(2)) == (2, 1)
+    assert spending.exhausted() == "3 evaluations"
+    spending.give_back(1)
+    assert (spending.exhausted(), spending.left()) == ("", "1 evaluations")
+
+
+class Penniless(ToyAgents):
+    """Has money for the first strategies and some of the children."""
+
+    def __init__(self, children: int) -> None:
+        super().__init__()
+        self.left = children
+
+    def cross(self, brief: Brief, rng: Random) -> Strategy:
+        if self.left == 0:
+            raise OverBudget("500 tokens are spent")
+        self.left -= 1
+        return super().cross(brief, rng)
+
+
+def test_a_call_that_may_not_be_made_ends_the_run_with_what_it_has(tmp_path: Path) -> None:
+    with closing(create_store(tmp_path / "run")) as store:
+        around = Surroundings(SPEC, executor := LocalExecutor(1), store, tmp_path / "run")
+        result = evolve(TOY_TASK, Penniless(3), evaluate_toy, TOY_INFO, around)
+        executor.close()
+        notes = dict(store.notes())
+    assert (result.stopped, notes["budget"]) == ("budget", "500 tokens are spent")
+    assert result.best.time_s is not None
+    assert result.best.time_s < PLAIN_S
+    assert (tmp_path / "run" / "best.cu").read_text() == result.best.kernel.source
 
 
 def test_shares_follow_what_pays_and_never_vanish() -> None:

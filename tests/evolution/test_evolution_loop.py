@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -149,6 +150,31 @@ def test_the_revisor_gets_one_try(store: SqliteStore) -> None:
     assert revised
     assert not any(one.evaluation.correct for one in revised)
     assert all(by_id[one.parents[0]].origin != "revise" for one in revised)
+
+
+def test_the_revisor_is_given_regressions(store: SqliteStore) -> None:
+    asked: list[tuple[float, float]] = []
+
+    class Padding(ToyAgents):
+        """Its kernels are twice as slow as their parents until they are revised."""
+
+        def revise(self, brief: Any, kernel: Kernel, strategy_: Strategy, evaluation: Evaluation) -> Kernel | Failure:
+            assert evaluation.timing is not None
+            asked.append((evaluation.timing.time_s, min(one.time_s for one in brief.parents)))
+            return write(frozenset({"tile", "unroll", "swizzle"}))
+
+    def slow_padding(task: Task, kernel: Kernel) -> Evaluation:
+        evaluation = evaluate_toy(task, kernel)
+        if evaluation.timing is None or "pad" not in read(kernel):
+            return evaluation
+        return replace(evaluation, timing=replace(evaluation.timing, time_s=2 * PLAIN_S))
+
+    run(store, Padding(), slow_padding, info=replace(TOY_INFO, generations=1))
+    revised = [one for one in store.individuals() if "regression" in one.reason]
+    assert asked
+    assert all(slower > 1.5 * parent for slower, parent in asked)
+    assert revised
+    assert all(one.origin == "revise" for one in revised)
 
 
 def test_a_strategy_without_a_kernel_is_kept_but_not_evaluated(store: SqliteStore) -> None:
@@ -303,8 +329,8 @@ def test_an_interrupt_before_the_first_result_is_the_callers(store: SqliteStore)
     assert list(store.individuals()) == []
 
 
-def test_candidates_in_flight_are_kept_when_right(store: SqliteStore) -> None:
-    """Ctrl-C while a generation is running: what ends well is kept, failures are not trusted."""
+def test_candidates_in_flight_are_kept(store: SqliteStore) -> None:
+    """Ctrl-C while a generation is running: it does not reach compilers and workers, so failures count too."""
 
     class Three(ToyAgents):
         def initialize(self, *arguments: Any) -> tuple[Strategy, ...]:
@@ -316,8 +342,36 @@ def test_candidates_in_flight_are_kept_when_right(store: SqliteStore) -> None:
 
     result = run(store, Three(), on_event=on_event, info=replace(TOY_INFO, generations=0))
     assert result.stopped == "interrupted"
-    assert [sorted(one.strategy.cards) for one in store.individuals()] == [[], ["pad"], ["tile"]]
-    assert (result.evaluations, result.failures, result.best.strategy.cards) == (3, 0, {"tile"})
+    assert [sorted(one.strategy.cards) for one in store.individuals()] == [[], ["pad"], ["stage", "vector"], ["tile"]]
+    assert (result.evaluations, result.failures, result.best.strategy.cards) == (4, 1, {"tile"})
+
+
+def test_a_second_ctrl_c_gives_up_what_is_in_flight(store: SqliteStore) -> None:
+    waits: list[str] = []
+
+    class Endless(Future[Any]):
+        """Is running and never done; whoever waits for it is interrupted."""
+
+        def result(self, timeout: float | None = None) -> Any:
+            waits.append("for a result")
+            raise KeyboardInterrupt
+
+        def exception(self, timeout: float | None = None) -> BaseException | None:
+            waits.append("for the rest")
+            raise KeyboardInterrupt
+
+    class Stuck(ShuffledExecutor):
+        def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+            if arguments[0].origin == "plain":
+                return super().submit(function, *arguments)
+            future = Endless()
+            future.set_running_or_notify_cancel()
+            return future
+
+    result = run(store, executor=Stuck(Random(0)))
+    assert waits == ["for a result", "for the rest"]
+    assert result.stopped == "interrupted"
+    assert ("interrupted", "candidates in flight were given up") in list(store.notes())
 
 
 def test_an_error_of_the_machine_ends_the_run_and_cancels_the_rest(store: SqliteStore, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from toy import TOY_INFO, TOY_TASK, ToyAgents, evaluate_toy
 from cupilot.errors import StoreError
 from cupilot.evolution import ledger, loop
 from cupilot.evolution.executor import LocalExecutor
-from cupilot.evolution.loop import Surroundings, evolve
+from cupilot.evolution.loop import Progress, Surroundings, evolve
 from cupilot.evolution.store import SqliteStore, create_store, open_store
 from cupilot.records import Evaluation, Individual, Kernel, RunResult, Task
 from cupilot.testing.samples import SPEC
@@ -106,6 +106,37 @@ def test_a_run_killed_at_any_of_many_moments_ends_as_if_it_had_not_been(tmp_path
         assert history(folder) == history(whole), f"killed at moment {moment}"
 
 
+@pytest.mark.parametrize("moment", range(1, 25, 3))
+def test_a_run_ended_by_ctrl_c_goes_on_as_if_it_had_not_been(tmp_path: Path, whole: Path, moment: int) -> None:
+    folder, executor = tmp_path / "run", LocalExecutor(2)
+    events = iter(range(moment))
+
+    def interrupt(progress: Progress) -> None:
+        if next(events, None) is None:
+            raise KeyboardInterrupt
+
+    with closing(create_store(folder)) as store:
+        around = Surroundings(SPEC, executor, store, folder, on_event=interrupt)
+        stopped = evolve(TOY_TASK, ToyAgents(repairs=True), evaluate_toy, INFO, around).stopped
+    executor.close(cancel=True)
+    assert stopped == "interrupted"
+    resume(folder)
+    assert history(folder)[0] == history(whole)[0]
+    assert history(folder)[2] == history(whole)[2]
+
+
+def test_two_processes_do_not_go_on_with_one_run(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with closing(create_store(folder)) as store:
+        store.begin(INFO)
+        with closing(open_store(folder)) as reader:
+            assert reader.info() == INFO, "anybody may look"
+            with pytest.raises(StoreError, match="another process is at work on the run in"):
+                reader.repeat()
+    with closing(open_store(folder)) as later:
+        assert later.repeat() == ()
+
+
 def test_what_was_evaluated_is_not_evaluated_again(tmp_path: Path, whole: Path) -> None:
     folder = tmp_path / "run"
     in_child(folder, 80)
@@ -155,5 +186,13 @@ def test_a_run_that_comes_out_differently_is_refused(tmp_path: Path) -> None:
 
 def test_what_the_pool_answered_is_kept(tmp_path: Path) -> None:
     with closing(create_store(tmp_path / "run")) as store:
-        assert store.recalled(1, lambda: ()) == ()
-        assert store.recalled(1, lambda: pytest.fail("asked twice")) == ()
+        assert store.once("recalled 1", str, lambda: ("a", "b")) == ("a", "b")
+        assert store.once("recalled 1", str, lambda: pytest.fail("asked twice")) == ("a", "b")
+        with closing(create_store(tmp_path / "other")) as other:
+            other.once("recalled 1", str, lambda: ("of its own",))
+            other.inherit(store)
+            assert other.once("recalled 1", str, lambda: ()) == ("of its own",), "what is known stays"
+        with closing(create_store(tmp_path / "third")) as third:
+            third.inherit(store)
+            assert third.once("recalled 1", str, lambda: ()) == ("a", "b")
+            assert not third.begun

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from toy import strategy
 
+from cupilot.evolution.ledger import fitness
 from cupilot.evolution.selection import mate, survivors, tournament
 from cupilot.records import Individual, Timing
 from cupilot.testing.samples import EVALUATION, INDIVIDUAL
@@ -52,6 +53,16 @@ def test_a_mate_is_unlike() -> None:
     twin, near, far = individual(1, 1.0, "tile"), individual(2, 1.0, "tile", "pad"), individual(3, 5.0, "vector")
     assert mate(first, [first, twin], Random(0)) is None
     assert mate(first, [first, twin, near, far], Random(0)) == far
+
+
+def test_of_equally_fast_ones_the_one_that_uses_its_limit_more_wins() -> None:
+    def limited(number: int, dram_s: float) -> Individual:
+        timing = Timing(1.0, "modelled", "sample", "dram", (("dram", dram_s), ("issue", 0.1)))
+        return replace(individual(number, 1.0), evaluation=replace(EVALUATION, timing=timing))
+
+    lazy, busy = limited(1, 0.5), limited(2, 0.9)
+    assert min((lazy, busy), key=fitness) is busy
+    assert min((busy, individual(3, 0.99)), key=fitness).id == 3, "time comes first"
 
 
 def test_ties_go_to_the_earlier() -> None:

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from cupilot.errors import StoreError
 from cupilot.evolution import store as store_module
 from cupilot.evolution.store import FILE, create_store, discard_store, holds_run, open_store
+from cupilot.records import Kernel
 from cupilot.testing.samples import INDIVIDUAL, INFO, RESULT
 
 
@@ -65,6 +67,29 @@ def test_a_record_that_was_changed(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StoreError, match="cannot be read"):
         open_store(tmp_path).info()
+
+
+def test_a_file_that_was_removed_meanwhile(tmp_path: Path) -> None:
+    store = create_store(tmp_path)
+    store.begin(INFO)
+    (tmp_path / FILE).unlink()
+    with pytest.raises(StoreError, match=r"run\.sqlite was removed while it was in use$"):
+        store.add(INDIVIDUAL)
+    store.close()
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    store = create_store(tmp_path)
+    store.begin(INFO)
+    store.add(INDIVIDUAL)
+    # SQLite's own bound on the file stands in for the disk's: it is the same error
+    pages = store._database.number("page_count")
+    store._database.execute(f"PRAGMA max_page_count = {pages}")
+    large = replace(INDIVIDUAL, id=INDIVIDUAL.id + 1, kernel=Kernel("x" * 1_000_000))
+    with pytest.raises(StoreError, match=r"run\.sqlite cannot be written: the disk is full$"):
+        store.add(large)
+    assert list(store.individuals()) == [INDIVIDUAL], "what was there stays"
+    store.close()
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

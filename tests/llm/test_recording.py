@@ -199,7 +199,7 @@ def test_nothing_to_replay(tmp_path: Path) -> None:
 def test_files_that_are_no_books(tmp_path: Path) -> None:
     path = tmp_path / "no.book"
     path.write_text("not a book, " * 100 + "\n")
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError, match="is damaged: file is not a database"):
         SqliteBook(path)
     with pytest.raises(StoreError, match=r"no\.book, line 1"):
         JsonLinesBook(path)

@@ -14,7 +14,7 @@ from cupilot.records import Card, Move, Strategy, from_plain, to_plain
 from cupilot.records.pool import PoolRecord, Sizes
 from cupilot.strategies import Deck, compatible, load_deck
 from cupilot.strategies.pool import Pool, PoolQuery, open_pool
-from cupilot.strategies.pool_cards import proven_cards
+from cupilot.strategies.pool_cards import MOST_CARDS, proven_cards
 from cupilot.strategies.pool_lines import line_of
 
 # --- records ---------------------------------------------------------------------------------
@@ -340,4 +340,13 @@ def test_inventions_are_kept_and_become_cards(pool: Pool) -> None:
         "zigzag-walk needs a value for late",
     )
     assert proven_cards(pool, grown) == ()
+    own = record("better").proof.task
+    (less,) = proven_cards(pool, deck, besides=own)
+    assert "gained up to 3.00x on good, mixed" in less.text, "the task at hand is left out"
     assert [c.name for c in proven_cards(pool, deck, least_gain=1.0)] == ["slow-walk", "zigzag-walk"]
+
+
+def test_only_the_best_inventions_become_cards(pool: Pool) -> None:
+    fill(pool, *(record(f"task{n}", move=Move.of(f"walk-{n}"), gain=2.0 + n) for n in range(MOST_CARDS + 4)))
+    names = [card.name for card in proven_cards(pool, load_deck())]
+    assert names == sorted(f"walk-{n}" for n in range(4, MOST_CARDS + 4))

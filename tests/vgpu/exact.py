@@ -27,7 +27,10 @@ class Format:
         return math.ldexp(2**self.precision - 1, self.limit - self.precision)
 
 
-FORMATS = {"f32": Format(24, -149, 128), "f64": Format(53, -1074, 1024)}
+FORMATS = {
+    "f64": Format(53, -1074, 1024), "f32": Format(24, -149, 128), "tf32": Format(11, -136, 128),
+    "f16": Format(11, -24, 16), "bf16": Format(8, -133, 128), "e5m2": Format(3, -16, 16), "e4m3": Format(4, -9, 9),
+}  # fmt: skip
 
 
 def negative(x: float) -> bool:
@@ -39,7 +42,7 @@ def zero(minus: bool) -> float:
 
 
 def to_float(x: Fraction, kind: str, mode: str = "rn") -> float:
-    """A number that is not zero, rounded to nearest even (rn), down (rm), up (rp) or to zero (rz)."""
+    """A number that is not zero, rounded to nearest even (rn) or away (rna), down (rm), up (rp) or to zero (rz)."""
     form, minus, size = FORMATS[kind], x < 0, abs(x)
     exponent = size.numerator.bit_length() - size.denominator.bit_length()
     exponent -= size < Fraction(2) ** exponent
@@ -47,7 +50,7 @@ def to_float(x: Fraction, kind: str, mode: str = "rn") -> float:
     whole, rest = divmod(size / Fraction(2) ** step, 1)
     away = {"rz": False, "rm": minus, "rp": not minus}.get(mode)
     if away is None:
-        whole += rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2 == 1)
+        whole += rest > Fraction(1, 2) or (rest == Fraction(1, 2) and (mode == "rna" or whole % 2 == 1))
     else:
         whole += away and rest > 0
     if whole * Fraction(2) ** step >= Fraction(2) ** form.limit:
@@ -83,7 +86,12 @@ def mul(a: float, b: float, kind: str, mode: str = "rn") -> float:
     return to_float(exact, kind, mode) if exact else zero(negative(a) != negative(b))
 
 
-def div(a: float, b: float, kind: str) -> float:
+def rounded(x: float, kind: str, mode: str = "rn") -> float:
+    """Any float in another format."""
+    return to_float(Fraction(x), kind, mode) if math.isfinite(x) and x else x
+
+
+def div(a: float, b: float, kind: str, mode: str = "rn") -> float:
     minus = negative(a) != negative(b)
     if math.isnan(a) or math.isnan(b) or (a == 0 and b == 0) or (math.isinf(a) and math.isinf(b)):
         return math.nan
@@ -91,10 +99,10 @@ def div(a: float, b: float, kind: str) -> float:
         return -math.inf if minus else math.inf
     if math.isinf(b) or a == 0:
         return zero(minus)
-    return to_float(Fraction(a) / Fraction(b), kind)
+    return to_float(Fraction(a) / Fraction(b), kind, mode)
 
 
-def sqrt(a: float, kind: str) -> float:
+def sqrt(a: float, kind: str, mode: str = "rn") -> float:
     if a == 0 or math.isnan(a) or a == math.inf:
         return a
     if a < 0:
@@ -102,12 +110,12 @@ def sqrt(a: float, kind: str) -> float:
     scaled = Fraction(a) * 4**1200
     root = math.isqrt(int(scaled))
     # what is below the last bit matters only for being there
-    return to_float(Fraction(2 * root + (root * root != scaled), 2**1201), kind)
+    return to_float(Fraction(2 * root + (root * root != scaled), 2**1201), kind, mode)
 
 
 def flushed(x: float, kind: str = "f32") -> float:
     """Subnormal numbers become zero; fp64 has no such mode."""
-    return math.copysign(0.0, x) if kind == "f32" and abs(x) < FORMATS[kind].smallest_normal else x
+    return math.copysign(0.0, x) if kind != "f64" and abs(x) < FORMATS[kind].smallest_normal else x
 
 
 def saturated(x: float) -> float:
@@ -119,6 +127,11 @@ def smaller(a: float, b: float, *, nan_wins: bool = False) -> float:
     if math.isnan(a) or math.isnan(b):
         return math.nan if nan_wins else b if math.isnan(a) else a
     return a if (a, not negative(a)) < (b, not negative(b)) else b
+
+
+def with_product_sign(size: float, a: float, b: float) -> float:
+    """``.xorsign``: the result gets the sign of the product."""
+    return size if math.isnan(size) else math.copysign(size, math.copysign(1, a) * math.copysign(1, b))
 
 
 def larger(a: float, b: float, *, nan_wins: bool = False) -> float:

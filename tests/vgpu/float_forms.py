@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import struct
 from collections.abc import Callable, Iterator
 
 import exact
@@ -56,7 +57,39 @@ def _arithmetic() -> Iterator[Form]:
     yield Form("mul.f64 {d}, {a}, 0d4008000000000000", F64, (F64,), lambda a: exact.mul(a, 3.0, F64))
 
 
+def _directed() -> Iterator[Form]:
+    """Modes other than to nearest: all of fp64, and fp32 division and roots."""
+    for mode in ("rz", "rm", "rp"):
+        table: dict[str, tuple[int, Callable[..., float]]] = {
+            "add": (2, exact.add), "sub": (2, lambda a, b, k, m: exact.add(a, -b, k, m)), "mul": (2, exact.mul),
+            "fma": (3, exact.fma), "div": (2, exact.div), "sqrt": (1, exact.sqrt),
+            "rcp": (1, lambda a, k, m: exact.div(1.0, a, k, m)),
+        }  # fmt: skip
+        for name, (count, function) in table.items():
+            yield Form(f"{name}.{mode}.f64", F64, (F64,) * count, lambda *v, f=function, m=mode: f(*v, F64, m))
+            if name in ("div", "sqrt", "rcp"):
+                plain = lambda *v, f=function, m=mode: f(*v, F32, m)  # noqa: E731
+                for ftz in ("", ".ftz"):
+                    yield Form(f"{name}.{mode}{ftz}.f32", F32, (F32,) * count, _adjusted(plain, ftz, F32))
+
+
+PROPERTIES: dict[str, Callable[[float, str], bool]] = {
+    "finite": lambda x, k: math.isfinite(x), "infinite": lambda x, k: math.isinf(x),
+    "number": lambda x, k: not math.isnan(x), "notanumber": lambda x, k: math.isnan(x),
+    "normal": lambda x, k: math.isfinite(x) and (x == 0 or abs(x) >= exact.FORMATS[k].smallest_normal),
+    "subnormal": lambda x, k: x != 0 and abs(x) < exact.FORMATS[k].smallest_normal,
+}  # fmt: skip
+
+
 def _selection() -> Iterator[Form]:
+    for kind in (F32, F64):
+        for name, holds in PROPERTIES.items():
+            yield Form(f"testp.{name}.{kind}", "pred", (kind,), lambda x, f=holds, k=kind: f(x, k))
+    for name, function in (("min", exact.smaller), ("max", exact.larger)):
+        signs = lambda a, b, f=function, **o: exact.with_product_sign(f(abs(a), abs(b), **o), a, b)  # noqa: E731
+        yield Form(f"{name}.xorsign.abs.f32", F32, (F32, F32), signs)
+        yield Form(f"{name}.NaN.xorsign.abs.f32", F32, (F32, F32), lambda a, b, f=signs: f(a, b, nan_wins=True))
+        yield Form(f"{name}.f32 {{d}}, {{a}}, {{b}}, {{c}}", F32, (F32,) * 3, lambda a, b, c, f=function: f(f(a, b), c))
     for kind in (F32, F64):
         yield Form(f"neg.{kind}", kind, (kind,), operator.neg)
         yield Form(f"abs.{kind}", kind, (kind,), abs)
@@ -80,6 +113,14 @@ def _comparison() -> Iterator[Form]:
         "neu": lambda a, b: _unordered(a, b) or a != b,
         **{f"{name}u": lambda a, b, f=f: _unordered(a, b) or f(a, b) for name, f in ordered.items()},
     }
+    for name in ("lt", "neu", "nan"):
+        for kind in (F32, F64):
+            yield Form(f"set.{name}.u32.{kind}", "u32", (kind, kind), lambda a, b, f=table[name]: -f(a, b))
+            yield Form(f"set.{name}.f32.{kind}", F32, (kind, kind), lambda a, b, f=table[name]: float(f(a, b)))
+    yield Form(
+        "set.ge.or.ftz.s32.f32 {d}, {a}, {b}, {c}", "s32", (F32, F32, "pred"),
+        lambda a, b, c: -(flushed(a) >= flushed(b) or c),
+    )  # fmt: skip
     for name, reference in table.items():
         yield Form(f"setp.{name}.f32", "pred", (F32, F32), reference)
         yield Form(f"setp.{name}.f64", "pred", (F64, F64), reference)
@@ -156,6 +197,25 @@ def _approximate() -> Iterator[Form]:
             )
     yield Form("tanh.approx.f32", F32, (F32,), math.tanh, _within(2.0**-11, ftz=True))
     yield Form("rsqrt.approx.f64", F64, (F64,), _inverse_root, _near)
+    wide = (1e-3, 1.0000001, 0.9999999, 1.5e300, -3e-300, 5e-324, 1e308, 0.0, -0.0, math.inf, -math.inf, math.nan)
+    yield Form("rcp.approx.ftz.f64", F64, (F64,), lambda x: exact.div(1.0, _gross(x), F64), _gross_near, edges=wide)
+    yield Form("rsqrt.approx.ftz.f64", F64, (F64,), lambda x: _inverse_root(_gross(x)), _gross_near, edges=wide)
+    turns = (1e3, -1e4, 12345.678, 65535.0, 65537.0, 1e9)
+    yield Form("sin.approx.f32 {d}, {a}; mov.f32 {d}, {d}", F32, (F32,), math.sin, _within(absolute=2e-6), edges=turns)
+
+
+def _gross(x: float) -> float:
+    return math.copysign(0.0, x) if abs(x) < 2.0**-1022 else x
+
+
+def _gross_near(got: float, wanted: float, *_: float) -> bool:
+    """Only 20 bits of the operand and of the result count, and subnormal results are flushed."""
+    if math.isnan(wanted):
+        return math.isnan(got)
+    if abs(wanted) < 2.0**-1022:
+        return got == 0 and math.copysign(1, got) == math.copysign(1, wanted)
+    low_word = int.from_bytes(struct.pack("<d", got), "little") & 0xFFFFFFFF
+    return low_word == 0 and (got == wanted or abs(got - wanted) <= 2.0**-18 * abs(wanted))
 
 
 def _near(got: float, wanted: float, *_: float) -> bool:
@@ -174,4 +234,4 @@ def _usual(matches: Callable[..., bool]) -> Callable[..., bool]:
     return lambda got, wanted, a, b: not 2.0**-126 <= abs(b) <= 2.0**126 or matches(got, wanted)
 
 
-FORMS = (*_arithmetic(), *_selection(), *_comparison(), *_approximate())
+FORMS = (*_arithmetic(), *_directed(), *_selection(), *_comparison(), *_approximate())

@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 from ptxkit import INDEX, Address, Bench, pointer
 
 Value = int | float | bool
-BITS = {"pred": 32, "s8": 16, "u8": 16, "f32": 32, "f64": 64} | {
+BITS = {"pred": 32, "s8": 16, "u8": 16, "f16": 16, "bf16": 16, "f32": 32, "f64": 64} | {
     f"{sign}{bits}": bits for sign in "sub" for bits in (16, 32, 64)
 }
-CLASS = {"pred": "%p", "f32": "%f", "f64": "%fd", "s8": "%rs", "u8": "%rs"} | {
+CLASS = {"pred": "%p", "f32": "%f", "f64": "%fd", "s8": "%rs", "u8": "%rs", "f16": "%rs", "bf16": "%rs"} | {
     f"{sign}{bits}": name for sign in "sub" for bits, name in ((16, "%rs"), (32, "%r"), (64, "%rd"))
 }
+REGISTERS_PER_FORM, FORMS_PER_KERNEL = 6, 8
 ENGINE = settings(
     derandomize=True, deadline=None, database=None, max_examples=3, suppress_health_check=list(HealthCheck)
 )
@@ -34,7 +35,8 @@ ENGINE = settings(
 
 @dataclass(frozen=True)
 class Form:
-    """``text`` is an opcode, or a whole instruction with ``{d} {e}`` as results and ``{a} {b} {c}`` as operands.
+    """``text`` is an opcode, or a whole instruction with ``{d} {e}`` as results and ``{a} {b} {c}`` (and ``{f}``)
+    as operands; several instructions are separated by semicolons.
 
     ``matches(got, wanted, *operands)`` replaces bit equality where a result may be off by a documented error.
     """
@@ -51,41 +53,53 @@ class Form:
         return self.text
 
     @property
-    def opcode(self) -> str:
-        return self.text.split(".")[0].split()[-1]
+    def opcodes(self) -> set[str]:
+        return {statement.split(".")[0].split()[-1] for statement in self.text.split(";")}
 
     @cached_property
     def outs(self) -> tuple[str, ...]:
         return (self.out, self.second_out) if self.second_out else (self.out,)
 
-    def instruction(self) -> str:
-        names = dict(zip("abc", (f"{CLASS[k]}{n + 10}" for n, k in enumerate(self.ins)), strict=False))
-        results = dict(zip("de", (f"{CLASS[k]}{n + 20}" for n, k in enumerate(self.outs)), strict=False))
+    def registers(self, first: int) -> tuple[list[str], list[str]]:
+        """Of its operands and results, numbered from ``first``."""
+        ins = [f"{CLASS[k]}{first + n}" for n, k in enumerate(self.ins)]
+        return ins, [f"{CLASS[k]}{first + 4 + n}" for n, k in enumerate(self.outs)]
+
+    def instruction(self, first: int) -> str:
+        ins, outs = self.registers(first)
         if "{" in self.text:
-            return self.text.format(**names, **results) + ";"
-        return f"{self.text} {', '.join((*results.values(), *names.values()))};"
+            return self.text.format(**dict(zip("abcf", ins, strict=False)), **dict(zip("de", outs, strict=False))) + ";"
+        return f"{self.text} {', '.join((*outs, *ins))};"
 
 
-def body_of(form: Form, *, uniform: bool) -> str:
-    """Operands from parameters, or from one buffer each; results to the buffers after them."""
-    lines = [INDEX]
-    for n, kind in enumerate(form.ins):
-        register, bits = f"{CLASS[kind]}{n + 10}", BITS[kind]
-        target = f"%r{n + 60}" if kind == "pred" else register
-        if uniform:
-            lines.append(f" ld.param.b{bits} {target}, [p{n}];")
-        else:
-            lines.append(pointer(n, size=bits // 8) + f" ld.global.b{bits} {target}, [%rd{n}];")
-        if kind == "pred":
-            lines.append(f" setp.ne.u32 {register}, {target}, 0;")
-    lines.append(" " + form.instruction())
-    for n, kind in enumerate(form.outs):
-        source, place = f"{CLASS[kind]}{n + 20}", len(form.ins) + n
-        if kind == "pred":
-            lines.append(f" selp.u32 %r{n + 70}, 1, 0, {source};")
-            source = f"%r{n + 70}"
-        address = f" ld.param.u64 %rd{place}, [p{place}];" if uniform else pointer(place, size=BITS[kind] // 8)
-        lines.append(address + f" st.global.b{BITS[kind]} [%rd{place}], {source};")
+def body_of(forms: Sequence[Form], *, uniform: bool) -> str:
+    """Operands from parameters, or from one buffer each; results to the buffers after them; form by form."""
+    lines, place = [INDEX], 0
+    address = "%rd100"
+    for number, form in enumerate(forms):
+        first = 10 + REGISTERS_PER_FORM * number
+        ins, outs = form.registers(first)
+        for register, kind in zip(ins, form.ins, strict=True):
+            target, bits = "%r100" if kind == "pred" else register, BITS[kind]
+            if uniform:
+                lines.append(f" ld.param.b{bits} {target}, [p{place}];")
+            else:
+                lines.append(
+                    pointer(place, size=bits // 8, register=address) + f" ld.global.b{bits} {target}, [{address}];"
+                )
+            if kind == "pred":
+                lines.append(f" setp.ne.u32 {register}, {target}, 0;")
+            place += 1
+        lines.append(" " + form.instruction(first))
+        for register, kind in zip(outs, form.outs, strict=True):
+            source, bits = register, BITS[kind]
+            if kind == "pred":
+                lines.append(f" selp.u32 %r{first + 60}, 1, 0, {register};")
+                source = f"%r{first + 60}"
+            where = f" ld.param.u64 {address}, [p{place}];"
+            lines.append(where if uniform else pointer(place, size=bits // 8, register=address))
+            lines.append(f" st.global.b{bits} [{address}], {source};")
+            place += 1
     return "\n".join((*lines, " ret;"))
 
 
@@ -93,12 +107,20 @@ def body_of(form: Form, *, uniform: bool) -> str:
 
 
 def encode(value: Value, kind: str) -> int:
+    if kind in ("f16", "bf16"):
+        if math.isnan(value):
+            return 0x7FFF
+        return encode(value, "f32") >> 16 if kind == "bf16" else int.from_bytes(struct.pack("<e", value), "little")
     if kind in ("f32", "f64"):
         return int.from_bytes(struct.pack("<f" if kind == "f32" else "<d", value), "little")
     return int(value) & (1 << BITS[kind]) - 1
 
 
 def decode(bits: int, kind: str) -> Value:
+    if kind == "bf16":
+        return decode(bits << 16, "f32")
+    if kind == "f16":
+        return struct.unpack("<e", bits.to_bytes(2, "little"))[0]
     if kind in ("f32", "f64"):
         return struct.unpack("<f" if kind == "f32" else "<d", bits.to_bytes(BITS[kind] // 8, "little"))[0]
     width = 8 if kind in ("s8", "u8") else BITS[kind]
@@ -117,6 +139,14 @@ FLOAT_EDGES = (
     2.0**24 - 1, 2.0**31, -(2.0**31), 2.0**63, 3.4028234663852886e38, -3.4028234663852886e38, math.inf, -math.inf,
     math.nan,
 )  # fmt: skip
+HALF_EDGES = (
+    0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 3.0, 0.5, 65504.0, -65504.0, 2.0**-14, -(2.0**-14), 2.0**-15, 2.0**-24,
+    -(2.0**-24), 1 + 2.0**-10, 2049 * 2.0**-2, 32768.0, math.inf, -math.inf, math.nan,
+)  # fmt: skip
+BRAIN_EDGES = (
+    0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 3.0, 0.5, 2.0**-126, -(2.0**-126), 2.0**-127, 2.0**-133, -(2.0**-133), 1 + 2.0**-7,
+    2.0**-67 * 1.5, 2.0**127, 3.3895313892515355e38, -3.3895313892515355e38, 2.0**-100, math.inf, -math.inf, math.nan,
+)  # fmt: skip
 DOUBLE_EDGES = (*FLOAT_EDGES, 5e-324, -2.2250738585072014e-308, 1.7976931348623157e308, 1e-40, 1 + 2.0**-52, 1e39)
 
 
@@ -124,8 +154,9 @@ def edges_of(kind: str) -> list[int]:
     """Bit patterns of the values where mistakes show."""
     if kind == "pred":
         return [0, 1]
-    if kind in ("f32", "f64"):
-        return [encode(v, kind) for v in (FLOAT_EDGES if kind == "f32" else DOUBLE_EDGES)]
+    edges = {"f32": FLOAT_EDGES, "f64": DOUBLE_EDGES, "f16": HALF_EDGES, "bf16": BRAIN_EDGES}.get(kind)
+    if edges is not None:
+        return [encode(v, kind) for v in edges]
     width = BITS[kind]
     top = 1 << (width - 1)
     small = (0, 1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 255, -1, -2, -7)
@@ -166,32 +197,52 @@ def drawn_operands(form: Form, count: int) -> st.SearchStrategy[list[tuple[int, 
 # --- running and comparing ------------------------------------------------------------------
 
 
-def run_lanes(bench: Bench, form: Form, operands: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """One value per lane; the last warp may be partly empty."""
-    threads = min(len(operands), 128)
-    full = [*operands, *([operands[-1]] * (-len(operands) % threads))]
-    inputs = [bits_array([o[n] for o in full], kind) for n, kind in enumerate(form.ins)]
-    outputs = [np.zeros(len(full), f"u{BITS[kind] // 8}") for kind in form.outs]
-    buffers = bench.clean(
-        body_of(form, uniform=False), *inputs, *outputs, threads=threads, grid=len(full) // threads
-    )  # fmt: skip
-    return list(zip(*(b.tolist() for b in buffers[len(inputs) :]), strict=True))[: len(operands)]
+Operands = Sequence[tuple[int, ...]]
 
 
-def run_uniform(bench: Bench, form: Form, operands: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def run_lanes(bench: Bench, forms: Sequence[Form], operands: Sequence[Operands]) -> list[Operands]:
+    """One value per lane; the last warp may be partly empty.  All forms get the same number of operands."""
+    count = len(operands[0])
+    threads = min(count, 128)
+    buffers: list[np.ndarray] = []
+    for form, given in zip(forms, operands, strict=True):
+        full = [*given, *([given[-1]] * (-count % threads))]
+        buffers += [bits_array([o[n] for o in full], kind) for n, kind in enumerate(form.ins)]
+        buffers += [np.zeros(len(full), f"u{BITS[kind] // 8}") for kind in form.outs]
+    grid = -(-count // threads)
+    results = iter(bench.clean(body_of(forms, uniform=False), *buffers, threads=threads, grid=grid))
+    found: list[Operands] = []
+    for form in forms:
+        got = [next(results).tolist() for _ in (*form.ins, *form.outs)]
+        found.append(list(zip(*got[len(form.ins) :], strict=True))[:count])
+    return found
+
+
+def run_uniform(bench: Bench, forms: Sequence[Form], operands: Sequence[Operands]) -> list[Operands]:
     """One launch per tuple of operands, given as parameters."""
-    body, results = body_of(form, uniform=True), []
-    places = [bench.machine.upload(np.zeros(1, np.uint64)) for _ in form.outs]
-    for operand in operands:
-        data = [bits_array([bits], kind)[0] for bits, kind in zip(operand, form.ins, strict=True)]
-        bench.clean(body, *data, *(Address(p) for p in places))
-        views = [
-            bench.machine.view(p, (1,), np.dtype(f"u{BITS[k] // 8}")) for p, k in zip(places, form.outs, strict=True)
-        ]
-        results.append(tuple(int(view[0]) for view in views))
-    for place in places:
+    body = body_of(forms, uniform=True)
+    places = [[bench.machine.upload(np.zeros(1, np.uint64)) for _ in form.outs] for form in forms]
+    results: list[list[tuple[int, ...]]] = [[] for _ in forms]
+    for given in zip(*operands, strict=True):
+        arguments: list[Any] = []
+        for form, operand, out in zip(forms, given, places, strict=True):
+            arguments += [bits_array([bits], kind)[0] for bits, kind in zip(operand, form.ins, strict=True)]
+            arguments += [Address(p) for p in out]
+        bench.clean(body, *arguments)
+        for form, out, found in zip(forms, places, results, strict=True):
+            kinds = [np.dtype(f"u{BITS[k] // 8}") for k in form.outs]
+            found.append(tuple(int(bench.machine.view(p, (1,), k)[0]) for p, k in zip(out, kinds, strict=True)))
+    for place in itertools.chain(*places):
         bench.machine.free(place)
-    return results
+    return list(results)
+
+
+def bundles(forms: Sequence[Form]) -> Iterator[tuple[Form, ...]]:
+    """Forms that share a kernel: translating one costs more than running it."""
+    for count in sorted({len(form.ins) for form in forms}):
+        alike = [form for form in forms if len(form.ins) == count]
+        for start in range(0, len(alike), FORMS_PER_KERNEL):
+            yield tuple(alike[start : start + FORMS_PER_KERNEL])
 
 
 def check(form: Form, operands: Sequence[tuple[int, ...]], results: Sequence[tuple[int, ...]]) -> None:

@@ -144,12 +144,12 @@ def test_trap(bench: Bench, code: str) -> None:
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("bfind.u32 %r1, %r0;", "opcode bfind.u32"),
-        ("add.f16 %rs1, %rs2, %rs3;", "opcode add.f16"),
-        ("mov.u32 %r1, %clock;", "%clock"),
-        ("add.sat.s32 %r1, %r0, 1;", "opcode add.sat.s32"),
-        ("cvt.rz.f32.u64 %f1, %rd0;", "opcode cvt.rz.f32.u64"),
-        ("cvt.rp.f64.s64 %fd1, %rd0;", "opcode cvt.rp.f64.s64"),
+        ("wgmma.fence.sync.aligned;", "opcode wgmma.fence.sync.aligned"),
+        ("tex.1d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%rd0, {%r1}];", "tex"),
+        ("vset.u32.u32.eq %r1, %r0, %r0;", "opcode vset.u32.u32.eq"),
+        ("mov.u32 %r1, %nothing;", "the special register %nothing"),
+        ("add.rn.sat.f128 %r1, %r0, 1;", "opcode add.rn.sat.f128"),
+        ("call.uni (%r1), absent, (%r0);", "absent"),
     ],
 )
 def test_what_the_engine_cannot_do_is_named(bench: Bench, code: str, said: str) -> None:

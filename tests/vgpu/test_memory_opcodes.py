@@ -147,7 +147,7 @@ def test_parameters_of_all_sizes(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     "store",
-    ["st.param.u32 [%rd0], %r0;", "ld.global.v4.u64 {%rd1,%rd2,%rd3,%rd4}, [%rd0];"],
+    ["st.const.u32 [%rd0], %r0;", "ld.global.v4.u64 {%rd1,%rd2,%rd3,%rd4}, [%rd0];"],
 )
 def test_accesses_that_are_not_there_are_refused(bench: Bench, store: str) -> None:
     ran = bench.run(f"{INDEX}{pointer(0)} {store} ret;", np.zeros(64, np.uint64))

@@ -6,7 +6,7 @@ import pytest
 from ptxkit import HEAD
 
 from cupilot.vgpu.ptx.parse import PtxError, parse_module
-from cupilot.vgpu.ptx.syntax import Address, Function, Imm, Instruction, Operand, Pair, Reg, Symbol, Vector
+from cupilot.vgpu.ptx.syntax import Address, Function, Imm, Instruction, Operand, Pair, Reg, Relocation, Symbol, Vector
 
 
 def kernel(body: str, params: str = "", before: str = "") -> Function:
@@ -166,6 +166,27 @@ def test_errors_name_what_is_wrong(body: str, said: str) -> None:
         kernel(body)
 
 
-def test_an_initial_address_is_refused() -> None:
-    with pytest.raises(PtxError, match="other"):
-        parse_module(f"{HEAD}.global .u64 x = other;\n")
+def test_initial_values_may_hold_addresses() -> None:
+    text = f"{HEAD}.global .align 8 .u64 x[4] = {{1, other+8, generic(third), -1}};\n"
+    x = parse_module(text).variables["x"]
+    assert x.initial == (1).to_bytes(8, "little") + bytes(16) + b"\xff" * 8
+    assert x.relocations == (Relocation(8, "other", 8), Relocation(16, "third", 0, generic=True))
+    with pytest.raises(PtxError, match=r"1\*2"):
+        parse_module(f"{HEAD}.global .u64 x = 1*2;\n")
+
+
+def test_registers_without_a_space() -> None:
+    function = kernel(".reg.b16 h,r; mov.b16 h, r;")
+    assert function.registers["h"] == function.registers["r"] == "b16"
+
+
+def test_calls_with_prototypes_and_scopes() -> None:
+    body = """.reg .b64 %rd<3>; .param .b32 param0; { .param .b64 param0; st.param.b64 [param0+0], %rd1;
+    .param .b32 retval0; P : .callprototype (.param .b32 _) _ (.param .b64 _);
+    call (retval0), %rd2, (param0), P; } st.param.b32 [param0], 1;"""
+    function = kernel(body)
+    assert [v.name for v in function.variables] == ["param0", "param0@1", "retval0@1"]
+    assert [p.bytes for p in function.prototypes["P"].params] == [8]
+    assert [i.operands[0].base.name for i in function.body if not isinstance(i, str) and i.opcode == "st"] == [
+        "param0@1", "param0",
+    ]  # fmt: skip

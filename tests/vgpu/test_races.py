@@ -64,7 +64,8 @@ def test_the_same_value_may_be_written_by_all(bench: Bench) -> None:
 
 
 def test_neighbouring_bytes_are_not_one_place(bench: Bench) -> None:
-    body = f"{TILE} mov.u32 %r10, %tid.x; mad.lo.u32 %r11, %r10, 3, 1; st.shared.u8 [%r11], %r10; ld.shared.u8 %r13, [%r11]; ret;"
+    index = f"{TILE} mov.u32 %r10, %tid.x; mad.lo.u32 %r11, %r10, 3, 1;"
+    body = f"{index} st.shared.u8 [%r11], %r10; ld.shared.u8 %r13, [%r11]; ret;"
     assert kinds(bench, body, threads=96) == []
 
 
@@ -75,7 +76,8 @@ def test_accesses_that_are_meant_to_meet(bench: Bench, kind: str) -> None:
 
 
 def test_shared_memory_starts_with_nothing(bench: Bench) -> None:
-    read = f"{WORDS} setp.lt.u32 %p1, %r10, 8; @%p1 st.shared.u32 [%r11], 1; {BARRIER} ld.shared.u32 %r13, [tile+{{}}]; ret;"
+    fill = f"{WORDS} setp.lt.u32 %p1, %r10, 8; @%p1 st.shared.u32 [%r11], 1; {BARRIER}"
+    read = f"{fill} ld.shared.u32 %r13, [tile+{{}}]; ret;"
     assert kinds(bench, read.replace("{}", "28"), threads=64, grid=3) == []
     ran = bench.run(read.replace("{}", "32"), threads=64)
     assert ran.kinds[0] == "uninitialized"
@@ -83,7 +85,8 @@ def test_shared_memory_starts_with_nothing(bench: Bench) -> None:
 
 
 def test_a_later_block_does_not_see_an_earlier_one(bench: Bench) -> None:
-    body = f"{WORDS} mov.u32 %r20, %ctaid.x; setp.eq.u32 %p1, %r20, 0; @%p1 st.shared.u32 [%r11], 1; ld.shared.u32 %r13, [%r11]; ret;"
+    first = f"{WORDS} mov.u32 %r20, %ctaid.x; setp.eq.u32 %p1, %r20, 0; @%p1 st.shared.u32 [%r11], 1;"
+    body = f"{first} ld.shared.u32 %r13, [%r11]; ret;"
     assert kinds(bench, body, threads=32, grid=1) == []
     assert kinds(bench, body, threads=32, grid=2) == ["uninitialized"]
 

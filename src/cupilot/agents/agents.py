@@ -50,8 +50,8 @@ def _nobody(role: str, request: Request, reply: Reply) -> None:
 class LlmAgents:
     """Implements `cupilot.contracts.Agents` with one model, or one for each role.
 
-    ``on_call`` is told of every reply, from whichever thread it came in.  ``prompt_tokens`` lowers the
-    length of all prompts, for models with a small window.
+    ``on_call`` is told of every reply, from whichever thread it came in.  ``prompt_tokens`` and
+    ``reply_tokens`` lower the length of all prompts and replies, for small models and small windows.
     """
 
     def __init__(
@@ -61,10 +61,11 @@ class LlmAgents:
         models: Mapping[str, Model] | None = None,
         deck: Deck | None = None,
         prompt_tokens: int | None = None,
+        reply_tokens: int | None = None,
         on_call: OnCall = _nobody,
     ) -> None:
         self._deck = load_deck() if deck is None else deck
-        self._asker = Asker(models or {}, default, on_call, prompt_tokens)
+        self._asker = Asker(models or {}, default, on_call, prompt_tokens, reply_tokens)
 
     @property
     def name(self) -> str:

@@ -40,19 +40,31 @@ def asks() -> Mapping[str, Ask]:
     return {name: from_plain(Ask, entry, f"asks.toml, {name}") for name, entry in data.items()}
 
 
-def request_for(prompt: str, matter: Matter, prompt_tokens: int | None = None, **values: Any) -> Request:
+def asked(prompt: str, prompt_tokens: int | None = None, reply_tokens: int | None = None) -> Ask:
+    """The entry of ``<role>_<purpose>``, with less for prompt and reply where that is given."""
+    entry = asks()[prompt]
+    return replace(
+        entry,
+        prompt_tokens=min(entry.prompt_tokens, prompt_tokens or entry.prompt_tokens),
+        reply_tokens=min(entry.reply_tokens, reply_tokens or entry.reply_tokens),
+    )
+
+
+def request_for(
+    prompt: str, matter: Matter, prompt_tokens: int | None = None, reply_tokens: int | None = None, **values: Any
+) -> Request:
     """The request for ``<role>_<purpose>``; ``values`` are those of the prompt file's own text.
 
-    ``prompt_tokens`` may lower what the prompt may have (a model with a small window).
+    ``prompt_tokens`` and ``reply_tokens`` may lower what either may have (a model with a small window).  A prompt
+    is never shorter than what it says beside tasks, kernels, cards and the like.
     """
-    settings = asks()[prompt]
+    settings = asked(prompt, prompt_tokens, reply_tokens)
     parts = [part for name in settings.parts if (part := section_of(name, matter)) is not None]
     system = block(prompt, "system")
     # what is said around the items is never cut, so the items share the rest
     frame = [section(replace(part, items=()) if part.name in sizes() else part) for part in parts]
     question = block(prompt, "user", sections="", **values)
-    most = min(settings.prompt_tokens, prompt_tokens or settings.prompt_tokens)
-    room = most - sum(tokens_in(text) + 1 for text in (system, question, *frame))
+    room = settings.prompt_tokens - sum(tokens_in(text) + 1 for text in (system, question, *frame))
     sections = "\n\n".join(section(part) for part in fit(parts, room, sizes()))
     user = block(prompt, "user", sections=sections, **values)
     return Request(
@@ -66,18 +78,26 @@ def request_for(prompt: str, matter: Matter, prompt_tokens: int | None = None, *
 class Asker:
     """Asks the model of a role; safe to use from several threads if the models are."""
 
-    def __init__(self, models: Mapping[str, Model], default: Model, on_call: OnCall, prompt_tokens: int | None) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        default: Model,
+        on_call: OnCall,
+        prompt_tokens: int | None = None,
+        reply_tokens: int | None = None,
+    ) -> None:
         unknown = sorted(set(models) - set(ROLES))
         if unknown:
             raise DataError(f"there is no role {unknown[0]!r}; roles are {', '.join(ROLES)}")
         self._models = {role: models.get(role, default) for role in ROLES}
         self._on_call = on_call
         self._prompt_tokens = prompt_tokens
+        self._reply_tokens = reply_tokens
 
     def ask(self, prompt: str, matter: Matter, shape: type[T], **values: Any) -> Parsed[T] | Unparsable:
         """A record of ``shape``, or why there is none; a `ModelError` when the model could not be asked."""
         role = prompt.partition("_")[0]
-        request = request_for(prompt, matter, self._prompt_tokens, **values)
+        request = request_for(prompt, matter, self._prompt_tokens, self._reply_tokens, **values)
         return ask(_Overheard(self._models[role], role, self._on_call), request, shape)
 
 

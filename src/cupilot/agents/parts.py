@@ -205,8 +205,15 @@ def _tried(matter: Matter) -> Part | None:
         if failure is not None:
             items.append(item("failed", words(one.strategy), replace(failure, message=steady(failure.message))))
         else:
-            items.append(item("slow", words(one.strategy), _time(one.evaluation) or "not timed"))
+            time = _time(one.evaluation) or "not timed"
+            items.append(item("slow", words(one.strategy), time, _spill_bytes(one.evaluation)))
     return Part("tried", tuple(items), "attempts") if items else None
+
+
+def _spill_bytes(evaluation: Evaluation) -> int:
+    """Of the launch that spills most: what is known about why a combination does not pay."""
+    launches = evaluation.profile.launches if evaluation.profile is not None else ()
+    return max((launch.resources.spill_bytes for launch in launches), default=0)
 
 
 # --- what went wrong -----------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cupilot.agents.asking import asks
+from cupilot.agents.asking import asked
 from cupilot.records import RunInfo
 
 
@@ -22,11 +22,18 @@ class Planned:
         return self.prompt.partition("_")[0]
 
 
-def plan(info: RunInfo, *, elite: int, revisions: int) -> tuple[Planned, ...]:
+def plan(
+    info: RunInfo,
+    *,
+    elite: int,
+    revisions: int,
+    prompt_tokens: int | None = None,
+    reply_tokens: int | None = None,
+) -> tuple[Planned, ...]:
     """The most calls that a run of this size makes; a reply that cannot be read is asked for once more.
 
     ``elite`` individuals of a generation are not bred anew, and each candidate may be revised
-    ``revisions`` times.
+    ``revisions`` times; prompts and replies may be limited further than they are by themselves.
     """
     rounds = info.epochs * (info.generations + 1)
     children = info.epochs * info.generations * max(1, info.population - elite)
@@ -41,9 +48,9 @@ def plan(info: RunInfo, *, elite: int, revisions: int) -> tuple[Planned, ...]:
         "translator_align": attempts,
         "revisor_repair": candidates * revisions,
     }
-    table = asks()
+    sizes = {prompt: asked(prompt, prompt_tokens, reply_tokens) for prompt in calls}
     return tuple(
-        Planned(prompt, count, table[prompt].prompt_tokens, table[prompt].reply_tokens)
+        Planned(prompt, count, sizes[prompt].prompt_tokens, sizes[prompt].reply_tokens)
         for prompt, count in calls.items()
         if count
     )

@@ -1,9 +1,14 @@
-"""Putting a search together, for a new run and for one that goes on: parts, pool, progress, table."""
+"""Putting a search together, for a new run and for one that goes on: parts, progress, table."""
 
 from __future__ import annotations
 
+import atexit
+import os
 import shlex
+import signal
+import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,21 +16,20 @@ from rich.status import Status
 
 from cupilot.cli.choices import cpu_count
 from cupilot.cli.commands.evaluate import timing_cells
-from cupilot.cli.environment import cache_folder
+from cupilot.cli.pooling import SIMILAR, PoolMemory
 from cupilot.cli.team import Team
 from cupilot.cli.terminal import Terminal, duration, ratio
 from cupilot.contracts import Brief, Device
-from cupilot.errors import DataError, StoreError, UnmatchedTask
+from cupilot.errors import UnmatchedTask
 from cupilot.evolution.budget import Spending
 from cupilot.evolution.executor import LocalExecutor
 from cupilot.evolution.loop import WHY, Progress, Surroundings, evolve
 from cupilot.evolution.result import BEST, moves_text, run_report
 from cupilot.evolution.store import SqliteStore
 from cupilot.gpu.spec import GpuSpec
-from cupilot.records import Evaluation, Guidance, Individual, Kernel, PoolRecord, RunInfo, RunResult, Task
+from cupilot.records import Individual, Kernel, RunInfo, RunResult, Task
 
-POOL_FILE = "pool.sqlite"
-SIMILAR = 6
+__all__ = ["SIMILAR", "Search", "built_in", "run_search", "show", "tell", "time_s"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Search:
     info: RunInfo
     folder: Path
     store: SqliteStore
-    pool: Path | None = None
+    memory: PoolMemory
     known: tuple[Individual, ...] = ()
     jobs: int | None = None
 
@@ -52,7 +56,6 @@ def run_search(search: Search, terminal: Terminal) -> RunResult:
     jobs = search.jobs or min(4, cpu_count())
     # LLM agents wait for replies most of the time, and those candidates need threads as well
     executor = LocalExecutor(jobs if search.team.usage is None else jobs + info.in_flight)
-    memory = PoolMemory(task, info, search.store, search.pool or cache_folder() / POOL_FILE)
     try:
         with terminal.status("evaluating the plain kernel") as status:
             around = Surroundings(
@@ -62,17 +65,49 @@ def run_search(search: Search, terminal: Terminal) -> RunResult:
                 search.folder,
                 reachable_s(device.spec, task, task_flop(task)),
                 Spending(info.budget, time.monotonic, search.team.spent),
-                memory.recall,
-                memory.remember,
+                search.memory.recall,
+                search.memory.remember,
                 lambda progress: tell(progress, terminal, status),
                 lambda task: built_in(task, device.spec),
                 search.known,
             )
             evaluator = Evaluator(device, info.seed, info.timeout_s, slots=jobs)
-            return evolve(task, search.team.agents, evaluator, info, around)
-    finally:
+            result = evolve(task, search.team.agents, evaluator, info, around)
+        # work is left only after a second Ctrl-C: then the end is to come at once
+        if executor.abandon():
+            end_children()
+            atexit.register(leave, executor)
+        return result
+    except BaseException:
+        end_children()
         executor.close(cancel=True)
+        raise
+    finally:
         search.team.closing.close()
+
+
+def leave(executor: LocalExecutor) -> None:
+    """End a program that has said all it had to while threads are at work.
+
+    The interpreter would end such threads wherever they are, which C++ code below them answers with an abort.
+    """
+    if executor.busy:
+        atexit.unregister(leave)
+        atexit._run_exitfuncs()  # temporary folders, above all
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def end_children() -> None:
+    """Kill the compilers and workers that were left running, each with its process group; needs Linux's /proc."""
+    for listed in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, listed.read_text().split()):
+                with suppress(OSError):
+                    # those in our own group are nobody's that we started
+                    if os.getpgid(child) == child:
+                        os.killpg(child, signal.SIGKILL)
 
 
 def built_in(task: Task, spec: GpuSpec) -> Kernel | None:
@@ -83,53 +118,6 @@ def built_in(task: Task, spec: GpuSpec) -> Kernel | None:
         return Expert().generate(Brief(task, spec))
     except UnmatchedTask:
         return None
-
-
-class PoolMemory:
-    """The pool as a run sees it: asked once per epoch, told the best at the end of each.
-
-    Records of the very same task are left out: repeating a run must not depend on having run it.
-    """
-
-    def __init__(self, task: Task, info: RunInfo, store: SqliteStore, path: Path) -> None:
-        self._task = task
-        self._info = info
-        self._store = store
-        self._path = path
-        self._asked = 0
-
-    def recall(self, task: Task, evaluation: Evaluation) -> tuple[PoolRecord, ...]:
-        if not self._info.pooled:
-            return ()
-        self._asked += 1
-        return self._store.recalled(self._asked, lambda: self._look(evaluation))
-
-    def _look(self, evaluation: Evaluation) -> tuple[PoolRecord, ...]:
-        from hashlib import sha256
-
-        from cupilot.strategies.pool import features, open_pool
-
-        own = sha256(self._task.source.encode()).hexdigest()
-        with open_pool(self._path) as pool:
-            matches = pool.similar(features(self._task, evaluation), SIMILAR, besides=own)
-        return tuple(match.record for match in matches)
-
-    def remember(self, plain: Individual, best: Individual, guidance: Guidance | None) -> None:
-        from cupilot.strategies.pool import open_pool, pool_record
-
-        if guidance is None or not self._info.pooled:
-            return
-        record = pool_record(
-            self._task, plain, best, guidance, seed=self._info.seed, tools=(), version=self._info.version
-        )
-        if record is None:
-            return
-        try:
-            with open_pool(self._path) as pool:
-                pool.add(record)
-        except (DataError, StoreError) as error:
-            # a run's result must not be lost because the pool cannot take it
-            self._store.note("pool", f"{best.id} is not in the pool: {error}")
 
 
 def tell(progress: Progress, terminal: Terminal, status: Status | None) -> None:

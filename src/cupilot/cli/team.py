@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cupilot.cli.choices import positive
 from cupilot.cli.environment import llm_key, llm_keys
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Agents, Model
 from cupilot.errors import UserError
-from cupilot.evolution.store import FILE
+from cupilot.evolution.store import FILE, SqliteStore
 from cupilot.records import RunInfo
+from cupilot.strategies import Deck
 
 if TYPE_CHECKING:
     from cupilot.llm import Usage
@@ -51,6 +53,8 @@ def add_models(parser: ArgumentParser) -> None:
         "--role-model", metavar="ROLE=PROVIDER/NAME", action="append", type=role_model, default=[],
         help=f"another model for one role ({', '.join(ROLES)})",
     )  # fmt: skip
+    parser.add_argument("--prompt-tokens", metavar="N", type=positive, help="longest prompt, for a small window")
+    parser.add_argument("--reply-tokens", metavar="N", type=positive, help="longest reply, for a small or slow model")
     parser.add_argument("--replay", metavar="RUN", help="answer from the calls that this run recorded; costs nothing")
     parser.add_argument("--estimate", action="store_true", help="only say what language models may cost at most")
 
@@ -81,23 +85,45 @@ def choose_team(
     return "expert", ()
 
 
-def open_team(name: str, models: Models, task: str, folder: Path, replay: str | None = None) -> Team:
-    """Make the agents; calls to models are recorded in the run's store, which must exist."""
-    if name == "expert":
+@dataclass(frozen=True)
+class Lengths:
+    """The longest prompt and reply, where they are to be shorter than the roles have them by themselves."""
+
+    prompt_tokens: int | None = None
+    reply_tokens: int | None = None
+
+
+def open_team(
+    info: RunInfo, store: SqliteStore, deck: Callable[[], Deck], lengths: Lengths, replay: str | None = None
+) -> Team:
+    """Make the agents; calls to models are recorded in the run's store.
+
+    ``deck`` gives the cards that LLM agents are shown; the expert keeps to those that its recipes realise.
+    """
+    if info.agents == "expert":
         from cupilot.expert import Expert
 
         return Team(Expert())
     from cupilot.agents import LlmAgents
-    from cupilot.llm import Recorder, SqliteBook, Usage
+    from cupilot.llm import Capped, Recorder, SqliteBook, Usage
 
     usage, closing = Usage(), ExitStack()
-    book = SqliteBook(folder / FILE)
+    (lengths,) = store.once("lengths", Lengths, lambda: (lengths,))
+    book = SqliteBook(store.path)
     closing.callback(book.close)
-    opened = {role: Recorder(_open(model, task, replay, closing), book, usage) for role, model in models}
-    return Team(LlmAgents(opened.pop(EVERY_ROLE), models=opened), usage, closing)
+    caps = info.budget.tokens, info.budget.usd
+    opened = {
+        role: Recorder(Capped(_open(model, info.task, replay, closing), usage, *caps), book, usage)
+        for role, model in info.models
+    }
+    agents = LlmAgents(
+        opened.pop(EVERY_ROLE), models=opened, deck=deck(),
+        prompt_tokens=lengths.prompt_tokens, reply_tokens=lengths.reply_tokens,
+    )  # fmt: skip
+    return Team(agents, usage, closing)
 
 
-def show_estimate(info: RunInfo, terminal: Terminal) -> None:
+def show_estimate(info: RunInfo, lengths: Lengths, terminal: Terminal) -> None:
     """Calls, tokens and cost before anything is spent: the most it can come to."""
     from cupilot.agents.planning import plan
     from cupilot.evolution.loop import ELITE, REVISIONS
@@ -108,7 +134,8 @@ def show_estimate(info: RunInfo, terminal: Terminal) -> None:
         terminal.line("estimate: the expert asks no language model, so nothing is spent")
         return
     rows, total, known = [], 0.0, True
-    for planned in plan(info, elite=ELITE, revisions=REVISIONS):
+    most = {"prompt_tokens": lengths.prompt_tokens, "reply_tokens": lengths.reply_tokens}
+    for planned in plan(info, elite=ELITE, revisions=REVISIONS, **most):
         model = models.get(planned.role, models[EVERY_ROLE])
         price = None if model.startswith(REPLAY) else price_usd(model, planned.prompt_tokens, planned.reply_tokens)
         free = model.startswith(REPLAY)

@@ -1,7 +1,9 @@
 """What a run may spend, and what it has spent.
 
-Caps are checked before each candidate is begun; what is under way is finished, so a run may
-overshoot by the candidates in flight.
+Caps are checked before each candidate is begun.  Evaluations are reserved for a candidate and what it did not need
+is given back, so their cap is never exceeded; tokens and USD are checked before each call as well (see
+`cupilot.llm.Capped`); wall time and device time may be exceeded by the candidates in flight.  A run
+that goes on has its wall and device time anew.
 """
 
 from __future__ import annotations
@@ -38,12 +40,21 @@ class Spending:
         self._calls = calls
         self._began_s = clock()
         self._lock = threading.Lock()
-        self._begun = 0
+        self._evaluations = 0
         self._device_s = 0.0
 
-    def begin_candidate(self) -> None:
+    def reserve(self, most: int) -> int:
+        """Set up to ``most`` evaluations aside, at least one, as many as the cap leaves; how many it were."""
         with self._lock:
-            self._begun += 1
+            cap = self.budget.evaluations
+            count = most if cap is None else max(1, min(most, cap - self._evaluations))
+            self._evaluations += count
+            return count
+
+    def give_back(self, count: int) -> None:
+        """Evaluations that were reserved and not made."""
+        with self._lock:
+            self._evaluations -= count
 
     def add_device_s(self, seconds: float) -> None:
         with self._lock:
@@ -53,7 +64,7 @@ class Spending:
         tokens, usd = self._calls()
         with self._lock:
             return {
-                "evaluations": self._begun,
+                "evaluations": self._evaluations,
                 "wall_s": self._clock() - self._began_s,
                 "device_s": self._device_s,
                 "tokens": tokens,

@@ -32,6 +32,7 @@ class Assignment:
     strategy: Strategy | None = None
     kernel: Kernel | None = None
     known: frozenset[str] = frozenset()  # strategies tried so far, in words
+    evaluations: int = 2  # the first kernel's, and one for each repair
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Development:
 
 
 def develop(
-    assignment: Assignment, agents: Agents, evaluator: Callable[[Task, Kernel], Evaluation], seed: int, revisions: int
+    assignment: Assignment, agents: Agents, evaluator: Callable[[Task, Kernel], Evaluation], seed: int
 ) -> Development:
     """Carry an assignment through; a failure on the way is part of the result."""
     development = Development(assignment)
@@ -69,7 +70,7 @@ def develop(
         evaluation = Evaluation("", brief.task.name, "", kernel)
         development.attempts.append(Attempt(strategy, Kernel(""), evaluation))
         return development
-    for left in range(revisions, -1, -1):
+    for left in range(assignment.evaluations - 1, -1, -1):
         evaluation = evaluator(brief.task, kernel)
         aligned = agents.align(brief, kernel, strategy, evaluation) if evaluation.correct else strategy
         development.attempts.append(Attempt(aligned, kernel, evaluation))

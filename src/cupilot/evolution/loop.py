@@ -30,6 +30,7 @@ from cupilot.evolution.operators import Shares
 from cupilot.evolution.result import moves_text
 from cupilot.evolution.selection import mate, survivors, tournament
 from cupilot.gpu.spec import GpuSpec
+from cupilot.llm import OverBudget
 from cupilot.records import (
     Budget,
     Evaluation,
@@ -139,6 +140,7 @@ class _Search:
     ledger: Ledger
     shares: Shares = field(default_factory=Shares)
     pending: deque[tuple[Assignment, Future[Development]]] = field(default_factory=deque)
+    admitting: bool = False
     number: int = 0
     generation: int = 0
     shown: int = 0  # the generation whose candidates are being taken
@@ -154,7 +156,7 @@ class _Search:
         """The agents' plain kernel, or a spare one when they cannot write any."""
         try:
             return self.agents.generate(Brief(self.task, self.around.spec))
-        except ModelError:
+        except (ModelError, OverBudget):
             spare = self.around.spare(self.task)
             if spare is None:
                 raise
@@ -178,8 +180,13 @@ class _Search:
     def run(self) -> str:
         """All epochs; returns why it ended."""
         for epoch in range(self.info.epochs):
-            stopped = self.epoch(epoch)
-            self.drain()
+            try:
+                stopped = self.epoch(epoch)
+                self.drain()
+            except OverBudget as error:
+                self.ledger.note("budget", str(error))
+                stopped = "budget"
+                self.salvage()
             self.report("generation", self.shown)
             self.shown += 1
             self.around.remember(self.ledger.first, self.ledger.best, self.placed)
@@ -226,7 +233,9 @@ class _Search:
     def breed(self, proposals: Iterator[tuple[str, Brief, str, Strategy | None]], count: int) -> str:
         """Begin up to ``count`` candidates, taking the oldest when enough are under way."""
         for _, (origin, brief, reason, strategy) in zip(range(count), proposals, strict=False):
-            if spent := self.around.spending.exhausted():
+            while (spent := self.around.spending.exhausted()) and self.pending:
+                self.take()  # it may give back what was reserved for it
+            if spent:
                 self.ledger.note("budget", f"{spent} are spent")
                 return "budget"
             self.submit(origin, brief, reason, strategy)
@@ -307,24 +316,26 @@ class _Search:
         self, origin: str, brief: Brief, reason: str, strategy: Strategy | None, kernel: Kernel | None = None
     ) -> None:
         assignment = Assignment(
-            self.number, self.generation, origin, brief, reason, strategy, kernel, frozenset(self.ledger.strategies)
-        )
+            self.number, self.generation, origin, brief, reason, strategy, kernel, frozenset(self.ledger.strategies),
+            self.around.spending.reserve(1 + REVISIONS),
+        )  # fmt: skip
         self.number += 1
-        self.around.spending.begin_candidate()
-        future = self.around.executor.submit(
-            develop, assignment, self.agents, self.evaluator, self.info.seed, REVISIONS
-        )
+        future = self.around.executor.submit(develop, assignment, self.agents, self.evaluator, self.info.seed)
         self.pending.append((assignment, future))
 
     def take(self) -> None:
         """Wait for the oldest candidate and take it in."""
         assignment, future = self.pending[0]
         development = future.result()
-        self.pending.popleft()
         if assignment.generation > self.shown:  # the first of a generation: the one before is complete
             self.report("generation", self.shown)
             self.shown = assignment.generation
+        before = self.ledger.evaluations
+        self.admitting = True
+        self.pending.popleft()
         added = self.ledger.admit(development)
+        self.admitting = False
+        self.around.spending.give_back(assignment.evaluations - (self.ledger.evaluations - before))
         self.newcomers += added
         self.barren = 0 if added else self.barren + 1
         if assignment.origin in ("cross", "mutate"):
@@ -347,19 +358,20 @@ class _Search:
             future.cancel()
 
     def salvage(self) -> None:
-        """After Ctrl-C: drop what has not started, wait for what is running, keep what came out right.
+        """At an early end: drop what has not started, wait for what is running and keep it.
 
-        Failures are not kept: the signal may have reached a compiler in the middle of its work.
-        A second Ctrl-C ends the wait.
+        Compilers and workers have process groups of their own, so that Ctrl-C does not reach them and their
+        verdicts hold.  Nothing is kept behind a candidate that was dropped: a run that goes on would find the
+        individuals in another order.  A (second) Ctrl-C ends the wait.
         """
         self.cancel()
+        if self.admitting:  # interrupted in the middle: this one is the last
+            return
         try:
             for _, future in self.pending:
                 if future.cancelled() or future.exception() is not None:
-                    continue
-                development = future.result()
-                right = [attempt for attempt in development.attempts if attempt.evaluation.correct]
-                self.ledger.admit(replace(development, attempts=right, remarks=[]))
+                    break
+                self.ledger.admit(future.result())
         except KeyboardInterrupt:
             self.ledger.note("interrupted", "candidates in flight were given up")
 

@@ -1,6 +1,7 @@
 """A run on disk: one SQLite file per run folder, complete at every moment.
 
-One process writes; any number read meanwhile (write-ahead log).  What a caller added is on disk
+One process writes, which a lock beside the file sees to; any number read meanwhile (write-ahead log).  What a
+caller added is on disk
 when the call returns, so a killed run loses at most the candidates in flight.  Files of another
 schema number are refused, not converted.
 """
@@ -8,19 +9,22 @@ schema number are refused, not converted.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, TypeVar
 
+from cupilot.database import Database, open_database
 from cupilot.errors import DataError, StoreError
-from cupilot.records import Individual, PoolRecord, RunInfo, RunResult, from_plain, to_plain
+from cupilot.records import Individual, RunInfo, RunResult, from_plain, to_plain
 
 T = TypeVar("T")
 
 FILE = "run.sqlite"
+LOCK = FILE + ".lock"
 SCHEMA = 1
+ONCE = "once: "
 
 # the columns beside `record` are copies, for people who look with the sqlite3 shell
 _TABLES = (
@@ -40,20 +44,25 @@ def holds_run(folder: Path) -> bool:
 def create_store(folder: Path) -> SqliteStore:
     """A new, empty store; the folder is made if need be and must not hold a run yet."""
     path = folder / FILE
-    if holds_run(folder):
-        raise StoreError(f"{folder} already holds a run")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"the run folder {folder} cannot be made: {error.strerror}") from error
-    with _clear_errors(path):
-        connection = _connect(path, "rwc")
-        connection.execute("PRAGMA journal_mode = WAL")
-    store = SqliteStore(path, connection)
-    with store.transaction():
-        for statement in _TABLES:
-            connection.execute(statement)
-    return store
+    if holds_run(folder):
+        raise StoreError(f"{folder} already holds a run")
+    claim = _claim(folder)
+    try:
+        if holds_run(folder):  # somebody else was faster
+            raise StoreError(f"{folder} already holds a run")
+        database = open_database(path, str(path))
+        database.execute("PRAGMA journal_mode = WAL")
+        with database.transaction():
+            for statement in _TABLES:
+                database.execute(statement)
+    except BaseException:
+        claim.close()
+        raise
+    return SqliteStore(path, database, claim)
 
 
 def open_store(folder: Path) -> SqliteStore:
@@ -61,16 +70,30 @@ def open_store(folder: Path) -> SqliteStore:
     path = folder / FILE
     if not path.is_file():
         raise StoreError(f"{folder} holds no run: there is no {FILE} in it")
-    with _clear_errors(path):
-        connection = _connect(path, "rw")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version != SCHEMA:
-        connection.close()
-        if version == 0:  # SQLite's own default: not ours, or killed before the tables were made
+    database = open_database(path, str(path), mode="rw")
+    try:
+        if database.number("user_version") == 0:  # SQLite's own default: not ours, or killed before the tables
             raise StoreError(f"{path} holds no run")
-        age = "a newer" if version > SCHEMA else "an older"
-        raise StoreError(f"{path} was written by {age} version of cupilot (schema {version}, this one reads {SCHEMA})")
-    return SqliteStore(path, connection)
+        database.check_schema(SCHEMA)
+    except BaseException:
+        database.close()
+        raise
+    return SqliteStore(path, database)
+
+
+def _claim(folder: Path) -> IO[str]:
+    """The right to write into a run's folder, until the file is closed or the process ends, however it ends."""
+    path = folder / LOCK
+    try:
+        claim = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        flock(claim, LOCK_EX | LOCK_NB)
+    except OSError as error:
+        claim.close()
+        raise StoreError(f"another process is at work on the run in {folder}") from error
+    return claim
 
 
 def discard_store(folder: Path) -> None:
@@ -84,9 +107,10 @@ def discard_store(folder: Path) -> None:
 class SqliteStore:
     """See `cupilot.contracts.Store`; made by `create_store` and `open_store`."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, database: Database, claim: IO[str] | None = None) -> None:
         self.path = path
-        self._connection = connection
+        self._database = database
+        self._claim = claim  # None: for reading only, until the run is repeated
         self._repeating = False
         self._notes_to_skip = 0
 
@@ -105,12 +129,15 @@ class SqliteStore:
 
     def repeat(self) -> tuple[Individual, ...]:
         """Go on with a run by repeating it: what is here already is compared instead of added again."""
+        self._claim = self._claim or _claim(self.path.parent)
         self._repeating = True
-        self._notes_to_skip = len(self._rows("SELECT added FROM note"))
+        self._notes_to_skip = len(self._database.execute("SELECT added FROM note"))
         return tuple(self.individuals())
 
     def _is_repeated(self, individual: Individual) -> bool:
-        rows = self._rows("SELECT record FROM individual WHERE id = ?", individual.id) if self._repeating else []
+        if not self._repeating:
+            return False
+        rows = self._database.execute("SELECT record FROM individual WHERE id = ?", individual.id)
         if rows and self._decode(Individual, rows[0][0]).kernel != individual.kernel:
             raise StoreError(
                 f"{self.path} cannot be continued: individual {individual.id} came out differently this time"
@@ -121,25 +148,23 @@ class SqliteStore:
         if self._is_repeated(individual):
             return
         failure = individual.evaluation.failure
-        with self.transaction():
-            self._connection.execute(
+        with self._database.transaction():
+            self._database.execute(
                 "INSERT INTO individual VALUES (?, (SELECT count(*) FROM individual), ?, ?, ?, ?, ?)",
-                (
-                    individual.id,
-                    individual.generation,
-                    individual.origin,
-                    individual.time_s,
-                    None if failure is None else f"{failure.stage}: {failure.kind}",
-                    json.dumps(to_plain(individual)),
-                ),
+                individual.id,
+                individual.generation,
+                individual.origin,
+                individual.time_s,
+                None if failure is None else f"{failure.stage}: {failure.kind}",
+                json.dumps(to_plain(individual)),
             )
 
     def note(self, kind: str, text: str) -> None:
         if self._notes_to_skip > 0:
             self._notes_to_skip -= 1
             return
-        with self.transaction():
-            self._connection.execute("INSERT INTO note (kind, text) VALUES (?, ?)", (kind, text))
+        with self._database.transaction():
+            self._database.execute("INSERT INTO note (kind, text) VALUES (?, ?)", kind, text)
 
     def finish(self, result: RunResult) -> None:
         self._keep("result", result)
@@ -155,72 +180,44 @@ class SqliteStore:
         record = self._run_record("result")
         return None if record is None else self._decode(RunResult, record)
 
-    def recalled(self, number: int, ask: Callable[[], tuple[PoolRecord, ...]]) -> tuple[PoolRecord, ...]:
-        """What the pool answered the n-th question; a repeated run gets the same answer again."""
-        name = f"recalled {number}"
-        record = self._run_record(name)
+    def once(self, name: str, kind: type[T], ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
+        """What the outside (the pool, the user) answered the first time; a repeated run gets the same answer."""
+        record = self._run_record(ONCE + name)
         if record is None:
             answer = ask()
-            self._keep(name, answer)
+            self._keep(ONCE + name, answer)
             return answer
-        return tuple(self._decode(PoolRecord, json.dumps(one)) for one in json.loads(record))
+        return tuple(self._decode(kind, json.dumps(one)) for one in json.loads(record))
+
+    def inherit(self, other: SqliteStore) -> None:
+        """Take over the answers of `once` that another run got, so that this one is like it."""
+        known = other._database.execute("SELECT name, record FROM run WHERE substr(name, 1, ?) = ?", len(ONCE), ONCE)
+        with self._database.transaction():
+            for name, record in known:
+                self._database.execute("INSERT OR IGNORE INTO run VALUES (?, ?)", name, record)
 
     def individuals(self) -> Iterator[Individual]:
-        for row in self._rows("SELECT record FROM individual ORDER BY added"):
+        for row in self._database.execute("SELECT record FROM individual ORDER BY added"):
             yield self._decode(Individual, row[0])
 
     def notes(self) -> Iterator[tuple[str, str]]:
-        yield from self._rows("SELECT kind, text FROM note ORDER BY added")
+        yield from self._database.execute("SELECT kind, text FROM note ORDER BY added")
 
     def close(self) -> None:
-        self._connection.close()
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All or nothing, also when the body raises."""
-        with _clear_errors(self.path):
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield
-                self._connection.execute("COMMIT")
-            finally:
-                # still open only when something went wrong, Ctrl-C included
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+        self._database.close()
+        if self._claim is not None:
+            self._claim.close()
 
     def _keep(self, name: str, record: object) -> None:
-        with self.transaction():
-            self._connection.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (name, json.dumps(to_plain(record))))
+        with self._database.transaction():
+            self._database.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", name, json.dumps(to_plain(record)))
 
     def _run_record(self, name: str) -> str | None:
-        rows = self._rows("SELECT record FROM run WHERE name = ?", name)
+        rows = self._database.execute("SELECT record FROM run WHERE name = ?", name)
         return rows[0][0] if rows else None
-
-    def _rows(self, query: str, *values: object) -> list[Any]:
-        with _clear_errors(self.path):
-            return self._connection.execute(query, values).fetchall()
 
     def _decode(self, kind: type[T], text: str) -> T:
         try:
             return from_plain(kind, json.loads(text))
         except (ValueError, DataError) as error:
             raise StoreError(f"{self.path} holds a record that cannot be read: {error}") from error
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    # autocommit mode: transactions are begun and ended in one place, above
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
-    connection.execute("PRAGMA synchronous = FULL")
-    return connection
-
-
-@contextmanager
-def _clear_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.IntegrityError as error:
-        raise StoreError(f"{path} already holds this individual: {error}") from error
-    except sqlite3.OperationalError as error:
-        raise StoreError(f"{path} cannot be read or written: {error}") from error
-    except sqlite3.DatabaseError as error:
-        raise StoreError(f"{path} is damaged: {error}") from error

@@ -3,8 +3,9 @@
 Importing this package imports no SDK; `open_model` does, when a model is opened.
 """
 
-from cupilot.llm.answer import Answer, Refused, Unavailable
+from cupilot.llm.answer import Answer, OverBudget, Refused, Unavailable
 from cupilot.llm.books import JsonLinesBook, SqliteBook
+from cupilot.llm.capped import Capped
 from cupilot.llm.cost import Estimate, Spent, Usage, estimate, price_usd
 from cupilot.llm.opening import open_model
 from cupilot.llm.providers import Provider, key_names, providers
@@ -16,7 +17,8 @@ from cupilot.llm.structured import Parsed, Unparsable, ask
 from cupilot.llm.transcript import LabelledReplay
 
 __all__ = [
-    "Answer", "Book", "Call", "Estimate", "JsonLinesBook", "LabelledReplay", "Parsed", "Provider", "Recorder",
-    "Refused", "Replay", "Scripted", "Spent", "SqliteBook", "Unavailable", "Unparsable", "Usage", "ask", "call_key",
-    "code", "estimate", "key_names", "meant", "open_model", "price_usd", "providers", "role_of", "schema_of",
+    "Answer", "Book", "Call", "Capped", "Estimate", "JsonLinesBook", "LabelledReplay", "OverBudget", "Parsed",
+    "Provider", "Recorder", "Refused", "Replay", "Scripted", "Spent", "SqliteBook", "Unavailable", "Unparsable",
+    "Usage", "ask", "call_key", "code", "estimate", "key_names", "meant", "open_model", "price_usd", "providers",
+    "role_of", "schema_of",
 ]  # fmt: skip

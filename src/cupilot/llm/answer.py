@@ -1,10 +1,12 @@
-"""What an attempt to ask a model may come to: an answer, or one of two kinds of error.
+"""What an attempt to ask a model may come to: an answer, or one of three kinds of error.
 
 ::
 
-    ModelError
-    ├── Unavailable   busy, down, too slow or garbled: asking again later may help
-    └── Refused       a wrong key, an unknown model, a bad request: asking again will not help
+    CupilotError
+    ├── ModelError
+    │   ├── Unavailable   busy, down, too slow or garbled: asking again later may help
+    │   └── Refused       a wrong key, an unknown model, a bad request: asking again will not help
+    └── OverBudget        nothing was sent, because a cap is reached: no fault of the model
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cupilot.contracts import Reply
-from cupilot.errors import ModelError
+from cupilot.errors import CupilotError, ModelError
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ class Refused(ModelError):
         super().__init__(text)
         self.status = status
         self.complaint = complaint
+
+
+class OverBudget(CupilotError):
+    """A cap is reached; the text says which."""
 
 
 def count_tokens(text: str) -> int:

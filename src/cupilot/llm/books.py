@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from cupilot.contracts import Reply, Request
+from cupilot.database import open_database
 from cupilot.errors import DataError, StoreError
 from cupilot.llm.recording import Call, abridged, as_answer
 from cupilot.llm.role import role_of
 from cupilot.records import from_plain, to_plain
-
-BUSY_S = 60.0
 
 # the columns beside `record` are copies, for people who look with the sqlite3 shell
 _TABLE = (
@@ -41,15 +38,10 @@ class SqliteBook:
         if readonly and not path.is_file():
             raise StoreError(f"{path} does not exist, so there is nothing to replay")
         mode = "ro" if readonly else "rwc"
-        with self._clear_errors():
-            # one connection for all threads, used under the lock
-            self._connection = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode={mode}",
-                uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_S,
-            )  # fmt: skip
-            self._connection.execute("PRAGMA synchronous = FULL")
-            if not readonly:
-                self._connection.execute(_TABLE)
+        # one connection for all threads, used under the lock
+        self._database = open_database(path, f"the file of recorded calls {path}", mode=mode, any_thread=True)
+        if not readonly:
+            self._database.execute(_TABLE)
         if readonly and not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'llm_call'"):
             self.close()
             raise StoreError(f"{path} holds no recorded calls")
@@ -72,24 +64,17 @@ class SqliteBook:
 
     def close(self) -> None:
         with self._lock:
-            self._connection.close()
+            self._database.close()
 
     def _rows(self, statement: str, *values: object) -> list[Any]:
-        with self._clear_errors(), self._lock:
-            return self._connection.execute(statement, values).fetchall()
+        with self._lock:
+            return self._database.execute(statement, *values)
 
     def _decode(self, text: str) -> Call:
         try:
             return from_plain(Call, json.loads(text))
         except (ValueError, DataError) as error:
             raise StoreError(f"{self._path} holds a call that cannot be read: {error}") from error
-
-    @contextmanager
-    def _clear_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise StoreError(f"the recorded calls in {self._path} cannot be read or written: {error}") from error
 
 
 class JsonLinesBook:

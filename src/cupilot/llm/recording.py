@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
+from threading import Lock
 from typing import Protocol
 
 from cupilot.contracts import Message, Model, Reply, Request
@@ -74,7 +75,11 @@ def as_answer(reply: Reply) -> Answer:
 
 
 class Recorder:
-    """A model whose calls go into a book, with their price; what was paid is added to ``usage``."""
+    """A model whose calls go into a book, with their price.
+
+    ``usage`` is told of each call once, also of those that a killed run has paid before: it is what the whole
+    run costs, and so what its caps are for.
+    """
 
     def __init__(
         self,
@@ -87,6 +92,8 @@ class Recorder:
         self._book = book
         self._usage = usage
         self._price = price
+        self._lock = Lock()
+        self._counted: set[str] = set()
 
     @property
     def name(self) -> str:
@@ -96,14 +103,22 @@ class Recorder:
         key = call_key(self.name, request)
         kept = self._book.get(key)
         if kept is not None:
+            self._count(key, kept)
             return kept
         reply = replace(as_answer(self._model.complete(request)), model=self.name)
         price = self._price(self.name, reply.input_tokens, reply.output_tokens)
-        if self._usage is not None:
-            self._usage.add(reply, price)
+        self._count(key, reply, again=True)
         self._book.put(key, request, reply, price)
         # another thread may have asked the same and been first; all have to go on with one reply
         return self._book.get(key) or reply
+
+    def _count(self, key: str, reply: Reply, *, again: bool = False) -> None:
+        """Add to the total; a call that was made is paid, even when another thread has just made the same."""
+        with self._lock:
+            fresh = again or key not in self._counted
+            self._counted.add(key)
+        if fresh and self._usage is not None:
+            self._usage.add(reply, self._price(self.name, reply.input_tokens, reply.output_tokens))
 
 
 class Replay:

@@ -10,22 +10,26 @@ from cupilot.strategies.deck import LIMITS, ZONES, Deck
 from cupilot.strategies.pool import Pool
 
 LEAST_GAIN = 1.2
-MOST_REASONS, MOST_TASKS = 3, 8
+MOST_REASONS, MOST_TASKS, MOST_CARDS = 3, 8, 16
 
 
-def proven_cards(pool: Pool, deck: Deck, least_gain: float = LEAST_GAIN) -> tuple[Card, ...]:
+def proven_cards(pool: Pool, deck: Deck, least_gain: float = LEAST_GAIN, *, besides: str = "") -> tuple[Card, ...]:
     """A card for every move without one that occurs in a record of at least this gain, by name.
+
+    Of more than 16 the ones with the largest gain.  ``besides`` is the digest of a task (as in `Proof`) whose own
+    records are left out.
 
     Title and text come from the name and the reasons given, zones and limits from the records, parameters
     from the values that were used, the most successful first.  The gain is that of whole strategies: that
     the move earned it is not shown, which is why such a card names nothing it needs or excludes.
     A move whose records have no zone or no limit becomes no card.
     """
-    proven = [record for record in pool.records() if record.gain >= least_gain]
+    proven = [record for record in pool.records() if record.gain >= least_gain and record.proof.task != besides]
     proven.sort(key=lambda record: (-record.gain, record.id))
-    names = sorted({move.card for record in proven for move in record.strategy.moves if move.card not in deck})
+    names = dict.fromkeys(move.card for record in proven for move in record.strategy.moves if move.card not in deck)
     cards = (_card(name, [record for record in proven if name in record.strategy.cards]) for name in names)
-    return tuple(card for card in cards if card.zones and card.relieves)
+    found = [card for card in cards if card.zones and card.relieves][:MOST_CARDS]
+    return tuple(sorted(found, key=lambda card: card.name))
 
 
 def _card(name: str, records: Sequence[PoolRecord]) -> Card:

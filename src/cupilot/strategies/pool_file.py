@@ -7,12 +7,13 @@ number are refused, not converted.
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from cupilot.database import Database, open_database
+from cupilot.database import in_memory as database_in_memory
 from cupilot.errors import DataError, StoreError
 from cupilot.records.pool import PoolRecord, Sizes
 from cupilot.strategies.algebra import canonical
@@ -24,7 +25,6 @@ from cupilot.strategies.pool_tags import with_families
 SCHEMA = 1
 # tells a pool from any other SQLite file, a run's store included
 APPLICATION = 0x6375706C
-WAIT_S = 30.0
 # weights of the index's columns, in their order
 WEIGHTS = {"operators": 10.0, "dtype": 1.0, "zone": 2.0, "limit": 2.0, "text": 1.0}
 
@@ -58,82 +58,78 @@ def open_file(path: Path) -> PoolFile:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"the folder of the pool {path} cannot be made: {error.strerror}") from error
-    with _clear_errors(path):
-        connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
-        try:
-            return _ready(PoolFile(str(path), connection))
-        except BaseException:
-            connection.close()
-            raise
+    database = open_database(path, f"the pool {path}")
+    try:
+        _make_ready(database, str(path))
+    except BaseException:
+        database.close()
+        raise
+    return PoolFile(str(path), database)
 
 
 def in_memory(records: Iterable[PoolRecord], name: str) -> PoolFile:
     """A pool that is gone when it is closed."""
-    shelf = _ready(PoolFile(name, sqlite3.connect(":memory:", isolation_level=None)))
+    database = database_in_memory(f"the pool {name}")
+    _make_ready(database, name)
+    shelf = PoolFile(name, database)
     with shelf.transaction():
         for record in records:
             shelf.put(record)
     return shelf
 
 
-def _ready(shelf: PoolFile) -> PoolFile:
-    """Check that the file is a pool of this schema; an empty one becomes so."""
-    if shelf.number("user_version") == 0:
+def _make_ready(database: Database, name: str) -> None:
+    """Check that this is a pool of this schema; an empty file becomes one."""
+    if database.number("user_version") == 0:
         # whoever comes second finds the tables there
-        with shelf.transaction():
-            if shelf.number("user_version") == 0 and shelf.is_empty():
+        with database.transaction():
+            if database.number("user_version") == 0 and database.is_empty():
                 for statement in _TABLES:
-                    shelf.execute(statement)
-    version = shelf.number("user_version")
-    if shelf.number("application_id") != APPLICATION:
-        raise StoreError(f"{shelf.name} is not a pool")
-    if version != SCHEMA:
-        age = "a newer" if version > SCHEMA else "an older"
-        raise StoreError(
-            f"{shelf.name} was written by {age} version of cupilot (schema {version}, this one reads {SCHEMA})"
-        )
-    shelf.execute("PRAGMA journal_mode = WAL")
-    return shelf
+                    database.execute(statement)
+    if database.number("application_id") != APPLICATION:
+        raise StoreError(f"{name} is not a pool")
+    database.check_schema(SCHEMA)
+    database.execute("PRAGMA journal_mode = WAL")
 
 
 class PoolFile:
     """The tables; made by `open_file` and `in_memory`.  Knows nothing of what is shipped."""
 
-    def __init__(self, name: str, connection: sqlite3.Connection) -> None:
+    def __init__(self, name: str, database: Database) -> None:
         self.name = name
-        self._connection = connection
+        self._database = database
 
     # --- reading -----------------------------------------------------------------------------
 
     def records(self) -> Iterator[PoolRecord]:
         """Everything, by id."""
-        for (line,) in self.execute("SELECT line FROM record ORDER BY id"):
+        for (line,) in self._database.execute("SELECT line FROM record ORDER BY id"):
             yield self._decode(line)
 
     def record(self, id_: str) -> PoolRecord | None:
-        rows = self.execute("SELECT line FROM record WHERE id = ?", id_)
+        rows = self._database.execute("SELECT line FROM record WHERE id = ?", id_)
         return self._decode(rows[0][0]) if rows else None
 
     def time_s(self, id_: str) -> float | None:
-        rows = self.execute("SELECT time_s FROM record WHERE id = ?", id_)
+        rows = self._database.execute("SELECT time_s FROM record WHERE id = ?", id_)
         return float(rows[0][0]) if rows else None
 
     def ids(self, *, beginning: str = "", kernel: str | None = None) -> set[str]:
         """Ids that begin with a text, or that have this kernel."""
         rows = (
-            self.execute("SELECT id FROM record WHERE substr(id, 1, ?) = ?", len(beginning), beginning)
+            self._database.execute("SELECT id FROM record WHERE substr(id, 1, ?) = ?", len(beginning), beginning)
             if kernel is None
-            else self.execute("SELECT id FROM record WHERE kernel = ?", kernel)
+            else self._database.execute("SELECT id FROM record WHERE kernel = ?", kernel)
         )
         return {row[0] for row in rows}
 
     def hidden(self) -> set[str]:
         """Ids of shipped records that are not to be seen."""
-        return {row[0] for row in self.execute("SELECT id FROM hidden")}
+        return {row[0] for row in self._database.execute("SELECT id FROM hidden")}
 
     def failed(self) -> set[str]:
         """Digests of kernels that failed verification."""
-        return {row[0] for row in self.execute("SELECT kernel FROM failed")}
+        return {row[0] for row in self._database.execute("SELECT kernel FROM failed")}
 
     def candidates(self, query: PoolQuery) -> list[Facts]:
         """What shares an operator or a family with the query or, when it names none, anything at all.
@@ -143,11 +139,11 @@ class PoolFile:
         """
         expression = match_expression(query)
         if not expression:
-            rows = self.execute(f"SELECT {_FACTS}, 0.0 FROM record r")
+            rows = self._database.execute(f"SELECT {_FACTS}, 0.0 FROM record r")
         else:
             weights = ", ".join(map(str, WEIGHTS.values()))
             relevance = f"-bm25(search, {weights})" if _terms("text", query.text) else "0.0"
-            rows = self.execute(
+            rows = self._database.execute(
                 f"SELECT {_FACTS}, {relevance} FROM search JOIN record r ON r.number = search.rowid"
                 " WHERE search MATCH ?",
                 expression,
@@ -160,15 +156,13 @@ class PoolFile:
         """Add a record in the place of the one with the same id, if there is one."""
         self.remove(record.id)
         sizes = record.sizes
-        number = self._connection.execute(
+        number = self._database.insert(
             "INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                record.id, record.problem, record.kernel, " ".join(record.operators), sizes.elements, sizes.row,
-                *(sizes.product or (None, None, None)), record.zone, record.limit, record.precision, record.device,
-                record.time_s, record.gain, line_of(record),
-            ),
-        ).lastrowid  # fmt: skip
-        self.execute(
+            record.id, record.problem, record.kernel, " ".join(record.operators), sizes.elements, sizes.row,
+            *(sizes.product or (None, None, None)), record.zone, record.limit, record.precision, record.device,
+            record.time_s, record.gain, line_of(record),
+        )  # fmt: skip
+        self._database.execute(
             'INSERT INTO search (rowid, operators, dtype, zone, "limit", text) VALUES (?, ?, ?, ?, ?, ?)',
             number,
             " ".join(with_families(record.operators)),
@@ -179,44 +173,26 @@ class PoolFile:
         )
 
     def remove(self, id_: str) -> None:
-        self.execute("DELETE FROM search WHERE rowid = (SELECT number FROM record WHERE id = ?)", id_)
-        self.execute("DELETE FROM record WHERE id = ?", id_)
+        self._database.execute("DELETE FROM search WHERE rowid = (SELECT number FROM record WHERE id = ?)", id_)
+        self._database.execute("DELETE FROM record WHERE id = ?", id_)
 
     def hide(self, id_: str) -> None:
-        self.execute("INSERT OR IGNORE INTO hidden VALUES (?)", id_)
+        self._database.execute("INSERT OR IGNORE INTO hidden VALUES (?)", id_)
 
     def fail(self, kernel: str) -> None:
         """Remove all records of a kernel and remember it."""
         for id_ in self.ids(kernel=kernel):
             self.remove(id_)
-        self.execute("INSERT OR IGNORE INTO failed VALUES (?)", kernel)
+        self._database.execute("INSERT OR IGNORE INTO failed VALUES (?)", kernel)
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All or nothing, also when the body raises."""
-        with _clear_errors(self.name):
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield
-                self._connection.execute("COMMIT")
-            finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+    def transaction(self) -> AbstractContextManager[None]:
+        """All or nothing."""
+        return self._database.transaction()
 
     # --- underneath ----------------------------------------------------------------------------
 
-    def execute(self, statement: str, *values: object) -> list[Any]:
-        with _clear_errors(self.name):
-            return self._connection.execute(statement, values).fetchall()
-
-    def number(self, pragma: str) -> int:
-        return int(self.execute(f"PRAGMA {pragma}")[0][0])
-
-    def is_empty(self) -> bool:
-        return not self.execute("SELECT 1 FROM sqlite_master LIMIT 1")
-
     def close(self) -> None:
-        self._connection.close()
+        self._database.close()
 
     def _decode(self, line: str) -> PoolRecord:
         try:
@@ -250,13 +226,3 @@ def _terms(column: str, text: str) -> list[str]:
 def _facts(row: tuple[Any, ...]) -> Facts:
     id_, problem, operators, elements, length, m, n, k, *rest = row
     return Facts(id_, problem, operators, Sizes(elements, length, None if m is None else (m, n, k)), *rest)
-
-
-@contextmanager
-def _clear_errors(name: Path | str) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise StoreError(f"the pool {name} cannot be read or written: {error}") from error
-    except sqlite3.DatabaseError as error:
-        raise StoreError(f"the pool {name} is damaged: {error}") from error

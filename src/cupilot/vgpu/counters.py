@@ -51,8 +51,8 @@ def instruction_counters(code: KernelCode, counts: Sequence[tuple[int, int]], wa
     totals: dict[str, float] = {}
     for block, (executions, lanes) in zip(code.blocks, counts, strict=True):
         for name, amount in block.counters.items():
-            # floating-point operations are those of active lanes, the rest is per warp
-            times = lanes if name.startswith("flop_") else executions
+            # floating-point operations are those of active lanes, the rest is per warp, matrix products too
+            times = lanes if name.startswith("flop_") and not name.startswith("flop_tensor") else executions
             totals[name] = totals.get(name, 0.0) + amount * times
         totals["lane_instructions"] = (
             totals.get("lane_instructions", 0.0) + block.counters.get("warp_instructions", 0.0) * lanes
@@ -67,12 +67,13 @@ def memory_counters(code: KernelCode, sites: Sequence[SiteCount]) -> dict[str, f
     """Requests, sectors and wavefronts by space and direction."""
     totals: dict[str, float] = {}
     for site, count in zip(code.sites, sites, strict=True):
-        if site.space == "const":
+        if site.space in ("const", "param"):
             continue
-        space = "shared" if site.space == "shared" else "global"
-        stem = f"{space}_{'store' if site.store else 'load'}"
+        space = site.space if site.space in ("shared", "local") else "global"
+        atomic = site.text.startswith(("atom.", "red."))
+        stem = f"{space}_{'atomic' if atomic else 'store' if site.store else 'load'}"
         parts = {"requests": count.requests, "wavefronts": count.wavefronts, "bytes": count.lane_bytes}
-        if space == "global":
+        if space != "shared":
             parts["sectors"] = count.sectors
         for name, amount in parts.items():
             totals[f"{stem}_{name}"] = totals.get(f"{stem}_{name}", 0.0) + amount

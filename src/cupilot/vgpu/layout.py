@@ -30,6 +30,9 @@ CTX_NTID = 48
 CTX_COUNTS = 64
 CTX_VARIABLES = 72
 CTX_DYNAMIC_SHARED_BYTES = 80
+CTX_SM = 84
+CTX_SMS = 88
+CTX_WORKSPACE = 96
 
 # what a translated kernel returns to the scheduler
 RETURN_EXIT = 0
@@ -42,3 +45,4 @@ NO_RECONVERGENCE = 0xFFFFFFFF
 # generic addresses: windows far outside what a host pointer can be
 SHARED_WINDOW = 1 << 56
 LOCAL_WINDOW = 1 << 57
+FUNCTION_WINDOW = 3 << 56

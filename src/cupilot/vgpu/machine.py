@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from cupilot.contracts import Array
+from cupilot.errors import MachineError
 from cupilot.gpu.occupancy import occupancy
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Launch, MemoryOperation, Profile, Resources
 from cupilot.vgpu.counters import BufferTraffic, SiteCount, launch_counters, line_costs
 from cupilot.vgpu.emit import KernelCode
+from cupilot.vgpu.emit.program import function_value
 from cupilot.vgpu.ptx.parse import PtxError
-from cupilot.vgpu.ptx.syntax import Module
+from cupilot.vgpu.ptx.syntax import Module, Variable
 from cupilot.vgpu.timing import model_time
 from cupilot.vgpu.translate import Translator
 
@@ -26,7 +28,9 @@ Triple = tuple[int, int, int]
 
 _TRANSLATE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint32)
 _RESIDENT = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint64)
-_ELAPSED = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_uint64, ctypes.c_uint64)
+_ELAPSED = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)
+_LOCATE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p)
+_REGISTERS = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_char_p)
 
 
 class _Device(ctypes.Structure):
@@ -92,7 +96,10 @@ class Machine:
         self._codes: dict[int, KernelCode] = {}
         self._texts: list[bytes] = []
         # ctypes callbacks must outlive their use
-        self._callbacks = (_TRANSLATE(self._translate), _RESIDENT(self._resident), _ELAPSED(self._elapsed))
+        self._callbacks = (
+            _TRANSLATE(self._translate), _RESIDENT(self._resident), _ELAPSED(self._elapsed), _LOCATE(self._locate),
+            _REGISTERS(self._registers),
+        )  # fmt: skip
         self._library.vgc_callbacks(*self._callbacks)
         self._library.vgc_device(ctypes.byref(self._device_record()))
 
@@ -158,7 +165,8 @@ class Machine:
             n for s in code.sites for n in (s.line, s.bytes, int(s.store), int(s.space == "shared"), int(s.relaxed))
         ]
         self._library.vgc_kernel(
-            kernel, ctypes.c_void_p(address), code.warp_bytes, code.local_bytes, code.shared_bytes, code.param_bytes, code.max_threads,
+            kernel, ctypes.c_void_p(address), code.warp_bytes, code.local_bytes, code.shared_bytes, code.param_bytes,
+            code.max_threads,
             len(params), words([p.offset for p in params]), words([p.bytes for p in params]),
             len(code.blocks), words(instructions), words(code.first_lines),
             len(code.sites), words(site_words),
@@ -170,16 +178,41 @@ class Machine:
         fresh = ctypes.c_uint32()
         address = int(self._library.vgc_variable(image, name.encode(), variable.bytes, ctypes.byref(fresh)))
         if fresh.value and variable.initial:
-            ctypes.memmove(address, variable.initial, len(variable.initial))
+            ctypes.memmove(address, self._initial(image, module, variable), len(variable.initial))
         return address
+
+    def _initial(self, image: int, module: Module, variable: Variable) -> bytes:
+        """A variable's first content, with the addresses of other variables and functions in place."""
+        data = bytearray(variable.initial)
+        for place in variable.relocations:
+            if place.symbol in module.functions:
+                value = function_value(module, place.symbol)
+            elif place.symbol in module.variables:
+                value = self._variable(image, module, place.symbol) + place.addend
+            else:
+                raise PtxError(f"the initial value of {variable.name} needs {place.symbol}, which is not there")
+            data[place.offset : place.offset + 8] = value.to_bytes(8, "little")
+        return bytes(data)
+
+    def _locate(self, image: int, name: bytes) -> int:
+        """Address of a module's variable, with its initial value; 0 when the PTX does not hold it."""
+        try:
+            module = self._module(image)
+            return self._variable(image, module, name.decode()) if name.decode() in module.variables else 0
+        except PtxError:  # the module's kernels will say so
+            return 0
+
+    def _registers(self, name: bytes) -> int:
+        return self.resources_of(name.decode()).registers
 
     def _resident(self, name: bytes, threads: int, dynamic_shared: int) -> int:
         resources = self.resources_of(name.decode())
         return occupancy(self.spec, threads, resources, dynamic_shared).blocks_per_sm
 
-    def _elapsed(self, first: int, end: int) -> float:
+    def _elapsed(self, first: int, end: int, first_operation: int, end_operation: int) -> float:
         launches = tuple(self.launch(i) for i in range(first, end))
-        return model_time(Profile(self.device, launches), self.spec, self.device).time_s if launches else 0.0
+        operations = tuple(self._operation(i) for i in range(first_operation, end_operation))
+        return model_time(Profile(self.device, launches, operations), self.spec, self.device).time_s
 
     def resources_of(self, kernel: str) -> Resources:
         return self.resources.get(kernel, Resources(registers=32))
@@ -191,6 +224,13 @@ class Machine:
         self._library.vgc_begin()
         self._library.vgc_settings(sample_budget or 0, seconds_left, threads)
 
+    def run_program(self, journal: Path, seconds_left: float, checks: bool) -> None:
+        """What follows in this process is a whole program: its findings go to a file as they are made."""
+        self.begin(None, seconds_left)
+        self._library.vgc_checks(int(checks))
+        if not self._library.vgc_program(str(journal).encode()):
+            raise MachineError(f"the file {journal} cannot be written")
+
     def load_ptx(self, text: str) -> int:
         """Make a PTX module known; gives the number that `start` wants."""
         data = text.encode() + b"\0"
@@ -198,7 +238,14 @@ class Machine:
         return int(self._library.vgc_register_ptx(data, len(data)))
 
     def start(
-        self, module: int, kernel: str, grid: Triple, block: Triple, arguments: Sequence[bytes], dynamic_shared: int = 0
+        self,
+        module: int,
+        kernel: str,
+        grid: Triple,
+        block: Triple,
+        arguments: Sequence[bytes],
+        dynamic_shared: int = 0,
+        cooperative: bool = False,
     ) -> int:
         """Launch a kernel of a PTX module; arguments are the bytes of its parameters.  Gives CUDA's error number."""
         buffers = [ctypes.create_string_buffer(argument, len(argument)) for argument in arguments]
@@ -206,7 +253,13 @@ class Machine:
         words = ctypes.c_uint32 * 3
         return int(
             self._library.vgc_launch_kernel(
-                module, kernel.encode(), words(*grid), words(*block), ctypes.c_uint64(dynamic_shared), pointers
+                module,
+                kernel.encode(),
+                words(*grid),
+                words(*block),
+                ctypes.c_uint64(dynamic_shared),
+                pointers,
+                int(cooperative),
             )
         )
 
@@ -271,19 +324,20 @@ class Machine:
 
     def last_error(self) -> str:
         """The CUDA error that nobody has asked for yet, or nothing."""
-        number = self._library.cudaPeekAtLastError()
+        number = self._library.vgc_last_error()
         return f"{self._library.cudaGetErrorString(number).decode()} (error {number})" if number else ""
 
     def profile(self) -> Profile:
         """Launches, fills and copies since `begin`."""
         launches = tuple(self.launch(i) for i in range(self._library.vgc_launches()))
-        operations = []
-        for i in range(self._library.vgc_operations()):
-            kind = ctypes.c_char_p()
-            size = self._library.vgc_operation(i, ctypes.byref(kind))
-            operations.append(MemoryOperation((kind.value or b"").decode(), size))
+        operations = tuple(self._operation(i) for i in range(self._library.vgc_operations()))
         sampled = any(launch.blocks_run < launch.blocks for launch in launches)
-        return Profile(self.device, launches, tuple(operations), sampled)
+        return Profile(self.device, launches, operations, sampled)
+
+    def _operation(self, index: int) -> MemoryOperation:
+        kind = ctypes.c_char_p()
+        size = self._library.vgc_operation(index, ctypes.byref(kind))
+        return MemoryOperation((kind.value or b"").decode(), size)
 
     def launch(self, index: int) -> Launch:
         view = _Launch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from contextlib import closing
 from pathlib import Path
 
 from cupilot import __version__
@@ -15,11 +16,12 @@ from cupilot.cli.choices import (
     positive,
     seconds,
 )
+from cupilot.cli.pooling import PoolMemory, pool_path
 from cupilot.cli.searching import Search, run_search, show
-from cupilot.cli.team import LLM_IN_FLIGHT, add_models, choose_team, open_team, show_estimate
+from cupilot.cli.team import LLM_IN_FLIGHT, Lengths, add_models, choose_team, open_team, show_estimate
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
-from cupilot.evolution.store import create_store, discard_store, holds_run
+from cupilot.evolution.store import create_store, discard_store, holds_run, open_store
 from cupilot.records import Budget, RunInfo
 
 HELP = "search for a faster kernel"
@@ -35,6 +37,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--generations", metavar="N", type=positive, default=4, help="after the first population (4)")
     parser.add_argument(
         "--epochs", metavar="N", type=positive, default=1, help="times to start again from the best (1)"
+    )
+    parser.add_argument(
+        "--patience", metavar="N", type=positive, default=3, help="generations without a gain before it ends (3)"
     )
     parser.add_argument("--out", metavar="DIR", help="the run's folder (runs/<task>-<n>)")
     add_json(parser)
@@ -72,6 +77,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
         epochs=options.epochs,
         guided=not options.no_roofline,
         pooled=not options.no_pool,
+        patience=options.patience,
         timeout_s=options.timeout,
         in_flight=LLM_IN_FLIGHT if models else 4,
         budget=Budget(
@@ -80,15 +86,20 @@ def run(options: Namespace, terminal: Terminal) -> int:
         models=models,
         kernel=kernel,
     )
+    lengths = Lengths(options.prompt_tokens, options.reply_tokens)
     if options.estimate:
-        show_estimate(info, terminal)
+        show_estimate(info, lengths, terminal)
         return 0
     folder = run_folder(options.out, task.name)
     terminal.line(f"run {folder}: seed {options.seed}")
     store = create_store(folder)
     try:
-        team = open_team(agents, models, task.name, folder, options.replay)
-        search = Search(task, device, team, info, folder, store, options.pool, jobs=options.jobs)
+        memory = PoolMemory(task, info, store, pool_path(store, options.pool))
+        if options.replay is not None:
+            with closing(open_store(Path(options.replay))) as recorded:
+                store.inherit(recorded)
+        team = open_team(info, store, memory.deck, lengths, options.replay)
+        search = Search(task, device, team, info, folder, store, memory, jobs=options.jobs)
         result = run_search(search, terminal)
     finally:
         begun = store.begun

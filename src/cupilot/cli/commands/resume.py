@@ -11,8 +11,9 @@ from pathlib import Path
 
 from cupilot import __version__
 from cupilot.cli.choices import add_json, choose_device, positive
+from cupilot.cli.pooling import PoolMemory, pool_path
 from cupilot.cli.searching import Search, run_search, show
-from cupilot.cli.team import open_team
+from cupilot.cli.team import Lengths, open_team
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import StoreError
 from cupilot.evolution.result import replace_file
@@ -42,10 +43,12 @@ def run(options: Namespace, terminal: Terminal) -> int:
         replace_file(folder / TASK_FILE, info.task_source)
         task = replace(load_task(folder / TASK_FILE), name=info.task)
         device = choose_device(info.device, terminal)
-        team = open_team(info.agents, info.models, info.task, folder)
         known = store.repeat()
+        memory = PoolMemory(task, info, store, pool_path(store, None))
+        team = open_team(info, store, memory.deck, Lengths())
         terminal.line(f"run {folder}: seed {info.seed}, {len(known)} individuals so far")
-        result = run_search(Search(task, device, team, info, folder, store, known=known, jobs=options.jobs), terminal)
+        search = Search(task, device, team, info, folder, store, memory, known, options.jobs)
+        result = run_search(search, terminal)
     finally:
         store.close()
     show(result, terminal, folder / TASK_FILE, info.device)

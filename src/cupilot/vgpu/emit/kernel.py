@@ -14,11 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cupilot.vgpu import layout
-from cupilot.vgpu.emit.operands import Operands, Site
+from cupilot.vgpu.emit.calls import Calls
+from cupilot.vgpu.emit.operands import Site
+from cupilot.vgpu.emit.program import called_name, program_of
+from cupilot.vgpu.emit.storage import Frame, Slots, place_shared
 from cupilot.vgpu.emit.text import LANES, WIDTH
 from cupilot.vgpu.lower.cost import cost_of
 from cupilot.vgpu.lower.table import lowering_of
-from cupilot.vgpu.ptx.flow import EXIT, TERMINATORS, Block
+from cupilot.vgpu.ptx.flow import EXIT, TERMINATORS, Block, Flow
 from cupilot.vgpu.ptx.syntax import Function, Module, Reg
 
 
@@ -49,48 +52,113 @@ class KernelCode:
     first_lines: list[int] = field(default_factory=list)
 
 
-class Emitter(Operands):
-    """Emits one kernel."""
+@dataclass(frozen=True)
+class Body:
+    """One function of a kernel's program, analysed and placed."""
+
+    function: Function
+    flow: Flow
+    slots: Slots
+    frame: Frame
+    base: int  # number of its first block
+
+
+# entries of the stack of waiting lanes: every split pushes at most two and leaves fewer lanes active, so 31 nest
+SPLIT_ENTRIES = 64
+CALL_ENTRIES = 4096
+# of local memory, for functions that may call themselves
+DEEP_BYTES = 65536
+
+
+class Emitter(Calls):
+    """Emits one kernel with all that it calls."""
 
     symbol = "kernel"
 
-    def __init__(self, module: Module, function: Function) -> None:
-        super().__init__(module, function)
-        self.masked = self.flow.masked()
+    def __init__(self, module: Module, kernel: Function) -> None:
+        self.program = program_of(module, kernel)
+        functions = self.program.functions
+        offsets, self.shared_bytes = place_shared(module, functions)
+        super().__init__(module, offsets)
+        self.bodies = self._bodies()
+        self.bases = {body.function.name: body.base for body in self.bodies}
+        self.frames = {body.function.name: body.frame for body in self.bodies}
+        self.frame_limit = self._local_bytes()
         self._mask_vector = ""
         self._pending: list[tuple[str, int]] = []
+        self._enter(self.bodies[0])
+
+    def _bodies(self) -> list[Body]:
+        recursive = [self.program.recursive(f.name) for f in self.program.functions]
+        flows = [self.flow_of(f, r) for f, r in zip(self.program.functions, recursive, strict=True)]
+        called = len(flows) > 1
+        self.stack_depth = CALL_ENTRIES if called else SPLIT_ENTRIES if flows[0].splitting else 0
+        start = -(-(layout.WARP_STACK + layout.STACK_ENTRY * self.stack_depth) // 64) * 64
+        bodies: list[Body] = []
+        base = 0
+        for function, flow in zip(self.program.functions, flows, strict=True):
+            slots, frame = Slots(function, flow, start), Frame(function)
+            for block in flow.blocks:
+                if block.ends_in_call and self.program.reenters(function.name, called_name(block.code[-1])):
+                    for name in flow.members(flow.live_out[block.index]):
+                        frame.save(name, -(-slots.size(name) // LANES))
+            bodies.append(Body(function, flow, slots, frame, base))
+            start, base = slots.end, base + len(flow.blocks)
+        self.warp_bytes = start + 64
+        return bodies
+
+    def _local_bytes(self) -> int:
+        """Of one thread: all frames in a row, which is enough for calls that do not come back to where they were."""
+        total = sum(frame.bytes for frame in self.frames.values())
+        recursive = any(self.program.recursive(body.function.name) for body in self.bodies)
+        return max(total, DEEP_BYTES) if recursive else total
+
+    def _enter(self, body: Body) -> None:
+        self.function, self.flow, self.slots, self.frame = body.function, body.flow, body.slots, body.frame
+        self._base = body.base
+        self.masked = self.flow.masked()
+        self._meets = {self.flow.post_dominator[i] for i in self.flow.splitting} - {EXIT}
+        for block in self.flow.blocks:
+            if block.ends_in_call and not called_name(block.code[-1]):
+                self._meets.add(self.flow.blocks[block.successors[0]].successors[0])
+
+    def number(self, index: int) -> int:
+        """A block's number among all blocks of the kernel's program."""
+        return self._base + index
 
     # --- blocks ----------------------------------------------------------------------------
 
     def kernel(self) -> KernelCode:
-        """Emit the whole function."""
+        """Emit the kernel and all functions it reaches as one."""
+        kernel = self.function
         costs, first_lines = [], []
-        for block in self.flow.blocks:
-            self._block(block)
-            costs.append(cost_of(block.code))
-            first_lines.append(next((i.line for i in block.code if i.line), 0))
-        body, self.out = self.out, []
-        self._entry()
+        for body in self.bodies:
+            self._enter(body)
+            for block in self.flow.blocks:
+                self._block(block)
+                costs.append(cost_of(block.code))
+                first_lines.append(next((i.line for i in block.code if i.line), 0))
+        code, self.out = self.out, []
+        self._entry(len(costs))
         text = "\n".join(
             [
                 *sorted(self.declared.values()),
                 f"define i32 @{self.symbol}(ptr noalias %w, ptr noalias %c) {{",
                 *self.out,
-                *body,
+                *code,
                 "}",
             ]
         )
         return KernelCode(
-            self.function.name, text, self.symbol, self.storage.warp_bytes, self.storage.local_bytes,
-            self.storage.shared_bytes,
-            self.function.param_bytes, self.function.max_threads, tuple(self.variables),
+            kernel.name, text, self.symbol, self.warp_bytes, self.frame_limit, self.shared_bytes,
+            kernel.param_bytes, kernel.max_threads, tuple(self.variables),
             tuple(name for name in sorted(self.declared) if name.startswith("vg_")), self.sites,
             [BlockCost(*cost) for cost in costs], first_lines,
         )  # fmt: skip
 
-    def _entry(self) -> None:
+    def _entry(self, blocks: int) -> None:
         """Dispatch on the stored pc; pop the stack of waiting lanes."""
-        cases = " ".join(f"i32 {b.index}, label %b{b.index}" for b in self.flow.blocks)
+        cases = " ".join(f"i32 {b}, label %b{b}" for b in range(blocks))
         w = "%w"
         self.out.append("entry:")
         self.line(f"%addresses = alloca [{LANES} x i64], align 64")
@@ -111,6 +179,8 @@ class Emitter(Operands):
         self.line(f"%popped_pc = load i32, ptr {entry}, align 4")
         waiting = self.load_field(entry, 4, "i32")
         meeting = self.load_field(entry, 8, "i32")
+        if len(self.bodies) > 1:
+            self.store_field(w, layout.WARP_FRAME, "i32", self.load_field(entry, 12, "i32"))
         exited = self.load_field(w, layout.WARP_EXITED, "i32")
         left = self.op(f"xor i32 {exited}, -1")
         mask = self.op(f"and i32 {waiting}, {left}")
@@ -127,6 +197,12 @@ class Emitter(Operands):
         self.line("br label %pop")
         self.out.append("finished:")
         self.line(f"ret i32 {layout.RETURN_EXIT}")
+        if len(self.bodies) > 1:
+            self.out.append("overflow:")
+            self.line(f"ret i32 {layout.RETURN_TRAP}")
+            self.out.append("bad_call:")
+            self.call("void", "vg_bad_call", "ptr %c, ptr %w", "ptr, ptr")
+            self.line("br label %overflow")
 
     def _stack_entry(self, index: str) -> str:
         wide = self.op(f"zext i32 {index} to i64")
@@ -137,18 +213,20 @@ class Emitter(Operands):
     def _block(self, block: Block) -> None:
         self.held = {}
         self._mask_vector = ""
-        meets = {self.flow.post_dominator[i] for i in self.flow.splitting}
-        self.out.append(f"b{block.index}:")
-        if block.index in meets:
+        self.block = block
+        number = self.number(block.index)
+        self.out.append(f"b{number}:")
+        if block.index in self._meets:
             waiting = self.load_field("%w", layout.WARP_RPC, "i32")
-            here = self.op(f"icmp eq i32 {waiting}, {block.index}")
-            self.line(f"br i1 {here}, label %pop, label %b{block.index}_run")
-            self.out.append(f"b{block.index}_run:")
+            here = self.op(f"icmp eq i32 {waiting}, {number}")
+            self.line(f"br i1 {here}, label %pop, label %b{number}_run")
+            self.out.append(f"b{number}_run:")
         self.mask = self.load_field("%w", layout.WARP_MASK, "i32")
-        self._count(block.index)
+        self._count(number)
         for instruction in block.code:
             self.instruction = instruction
-            if instruction.opcode in TERMINATORS or (block.ends_in_barrier and instruction is block.code[-1]):
+            waits = (block.ends_in_barrier or block.ends_in_call) and instruction is block.code[-1]
+            if instruction.opcode in TERMINATORS or waits:
                 break
             lowering_of(instruction, self.function.name)(self, instruction)
         else:
@@ -171,7 +249,7 @@ class Emitter(Operands):
         live = self.flow.live_out[block.index] & self.flow.defined[block.index]
         for name in self.flow.members(live):
             held = self.held[name]
-            place = self.field_at("%w", self.storage.slot(name))
+            place = self.field_at("%w", self.slots[name])
             value, full = held.value, self.shaped(held.type, held.vector)
             if masked & self.flow.bit[name] and held.vector:
                 old = self.load_slot(place, held.type, True)
@@ -203,8 +281,10 @@ class Emitter(Operands):
         if last is not None and block.ends_in_barrier:
             waits = lowering_of(last, self.function.name)(self, last)
         self._store_live(block)
-        if last is not None and last.opcode == "trap":
-            self.store_field("%w", layout.WARP_PC, "i32", str(block.index))
+        if last is not None and block.ends_in_call:
+            self.emit_call(block, last)
+        elif last is not None and last.opcode == "trap":
+            self.store_field("%w", layout.WARP_PC, "i32", str(self.number(block.index)))
             self.line(f"ret i32 {layout.RETURN_TRAP}")
         elif waits:
             self._barrier(block)
@@ -221,18 +301,22 @@ class Emitter(Operands):
         successor = block.successors[0]
         if successor == EXIT:
             raise self.unsupported("a barrier that nothing follows")
-        self.store_field("%w", layout.WARP_PC, "i32", str(successor))
+        self.store_field("%w", layout.WARP_PC, "i32", str(self.number(successor)))
         self.line(f"ret i32 {layout.RETURN_BARRIER}")
 
     def _edge(self, block: Block, successor: int) -> str:
         """Label to go to; a back edge passes through code that lets other warps run."""
         if successor == EXIT:
-            return "leave"
+            return "leave" if self._ends_threads(block) else "pop"
         if successor > block.index:
-            return f"b{successor}"
-        label = f"back{block.index}_{successor}"
-        self._pending.append((label, successor))
+            return f"b{self.number(successor)}"
+        label = f"back{self.number(block.index)}_{self.number(successor)}"
+        self._pending.append((label, self.number(successor)))
         return label
+
+    def _ends_threads(self, block: Block) -> bool:
+        """Whether lanes that leave here are done; from a called function they only return."""
+        return self.function.is_kernel or (bool(block.code) and block.code[-1].opcode == "exit")
 
     def _flush_edges(self) -> None:
         for label, successor in dict.fromkeys(self._pending):
@@ -249,8 +333,8 @@ class Emitter(Operands):
 
     def _split(self, block: Block, condition: str) -> None:
         """A branch that lanes may take differently."""
-        index, (taken, other) = block.index, block.successors
-        meet = self.flow.post_dominator[index]
+        index, (taken, other) = self.number(block.index), block.successors
+        meet = self.flow.post_dominator[block.index]
         bits = self.lane_bits(condition)
         yes = self.op(f"and i32 {bits}, {self.mask}")
         no = self.op(f"xor i32 {yes}, {self.mask}")
@@ -261,7 +345,7 @@ class Emitter(Operands):
         self.line(f"br i1 {all_no}, label %{other_label}, label %split{index}_b")
         self.out.append(f"split{index}_b:")
         if meet != EXIT:
-            self._push_meeting(index, meet)
+            self.push_meeting(index, self.number(meet))
         if other == meet and other != EXIT:
             self.store_field("%w", layout.WARP_MASK, "i32", yes)
             self.line(f"br label %{taken_label}")
@@ -269,33 +353,37 @@ class Emitter(Operands):
             self.store_field("%w", layout.WARP_MASK, "i32", no)
             self.line(f"br label %{other_label}")
         elif EXIT in (taken, other):
-            self._leave_some(yes if taken == EXIT else no, no if taken == EXIT else yes)
+            staying = no if taken == EXIT else yes
+            if self._ends_threads(block):
+                self._leave(yes if taken == EXIT else no)
+            self.store_field("%w", layout.WARP_MASK, "i32", staying)
             self.line(f"br label %{other_label if taken == EXIT else taken_label}")
         else:
-            self._push(str(other), no, self.load_field("%w", layout.WARP_RPC, "i32"))
+            self.push(str(self.number(other)), no, self.load_field("%w", layout.WARP_RPC, "i32"))
             self.store_field("%w", layout.WARP_MASK, "i32", yes)
             self.line(f"br label %{taken_label}")
 
-    def _leave_some(self, leaving: str, staying: str) -> None:
+    def _leave(self, leaving: str) -> None:
         gone = self.load_field("%w", layout.WARP_EXITED, "i32")
         self.store_field("%w", layout.WARP_EXITED, "i32", self.op(f"or i32 {gone}, {leaving}"))
-        self.store_field("%w", layout.WARP_MASK, "i32", staying)
 
-    def _push_meeting(self, index: int, meet: int) -> None:
+    def push_meeting(self, number: int, meet: int) -> None:
         """Remember where all these lanes meet, unless an outer branch already waits there."""
         current = self.load_field("%w", layout.WARP_RPC, "i32")
         same = self.op(f"icmp eq i32 {current}, {meet}")
-        self.line(f"br i1 {same}, label %split{index}_d, label %split{index}_c")
-        self.out.append(f"split{index}_c:")
-        self._push(str(meet), self.mask, current)
+        self.line(f"br i1 {same}, label %split{number}_d, label %split{number}_c")
+        self.out.append(f"split{number}_c:")
+        self.push(str(meet), self.mask, current)
         self.store_field("%w", layout.WARP_RPC, "i32", str(meet))
-        self.line(f"br label %split{index}_d")
-        self.out.append(f"split{index}_d:")
+        self.line(f"br label %split{number}_d")
+        self.out.append(f"split{number}_d:")
 
-    def _push(self, pc: str, mask: str, rpc: str) -> None:
+    def push(self, pc: str, mask: str, rpc: str) -> None:
         sp = self.load_field("%w", layout.WARP_SP, "i32")
         entry = self._stack_entry(sp)
         self.store_field(entry, 0, "i32", pc)
         self.store_field(entry, 4, "i32", mask)
         self.store_field(entry, 8, "i32", rpc)
+        if len(self.bodies) > 1:
+            self.store_field(entry, 12, "i32", self.frame_base())
         self.store_field("%w", layout.WARP_SP, "i32", self.op(f"add i32 {sp}, 1"))

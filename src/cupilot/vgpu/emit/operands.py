@@ -6,18 +6,15 @@ import struct
 from dataclasses import dataclass
 
 from cupilot.vgpu import layout
-from cupilot.vgpu.emit.storage import Storage
+from cupilot.vgpu.emit.program import function_value
+from cupilot.vgpu.emit.special import CLOCKS, special_register
+from cupilot.vgpu.emit.storage import Frame, Slots, declared_type
 from cupilot.vgpu.emit.text import LANES, LLVM_TYPES, WIDTH, IrText
 from cupilot.vgpu.lower.table import access_of, varies
 from cupilot.vgpu.ptx.flow import TERMINATORS, Flow
 from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Address, Function, Imm, Instruction, Module, Not, Operand, Reg, Symbol
 
-# special registers that name lanes relative to one's own, from its bit
-LANE_MASKS = {
-    "%lanemask_eq": lambda bit: bit, "%lanemask_lt": lambda bit: bit - 1, "%lanemask_le": lambda bit: 2 * bit - 1,
-    "%lanemask_gt": lambda bit: -2 * bit, "%lanemask_ge": lambda bit: -bit,
-}  # fmt: skip
 RELAXED = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
 
 
@@ -45,17 +42,39 @@ class Held:
 class Operands(IrText):
     """What lowerings use: `fetch` an operand, `put` a result, know the guard and the active lanes."""
 
-    def __init__(self, module: Module, function: Function) -> None:
+    # of the function that is being emitted
+    function: Function
+    flow: Flow
+    slots: Slots
+    frame: Frame
+
+    def __init__(self, module: Module, shared_offsets: dict[str, int]) -> None:
         super().__init__()
         self.module = module
-        self.function = function
-        self.flow = Flow(function, access_of, varies)
-        self.storage = Storage(module, function, self.flow)
+        self.shared_offsets = shared_offsets
         self.sites: list[Site] = []
         self.variables: list[str] = []
         self.held: dict[str, Held] = {}
         self.instruction: Instruction | None = None
         self.mask = ""
+
+    @staticmethod
+    def flow_of(function: Function, reentrant: bool) -> Flow:
+        """The function's flow; what is read from a frame may differ between lanes."""
+        kernel_params = {param.name for param in function.params} if function.is_kernel else set()
+
+        def differs(instruction: Instruction) -> bool:
+            if instruction.opcode == "ld" and instruction.has("param"):
+                address = instruction.operands[1]
+                base = address.base if isinstance(address, Address) else None
+                return not (isinstance(base, Symbol) and base.name in kernel_params)
+            return varies(instruction)
+
+        return Flow(function, access_of, differs, reentrant=reentrant)
+
+    def frame_base(self) -> str:
+        """Where this function's frame starts in local memory; a kernel's is the first."""
+        return "0" if self.function.is_kernel else self.load_field("%w", layout.WARP_FRAME, "i32")
 
     def is_vector(self, *names: str) -> bool:
         """Whether an instruction that writes these registers works on all lanes."""
@@ -109,10 +128,10 @@ class Operands(IrText):
             return self.held[name]
         if name not in self.function.registers:
             return self._special(name)
-        kind = LLVM_TYPES[self.storage.declared_type(name)]
+        kind = LLVM_TYPES[declared_type(self.function, name)]
         vector = not self.flow.uniform(name)
-        if name in self.storage.slots:
-            place = self.field_at("%w", self.storage.slot(name))
+        if name in self.slots:
+            place = self.field_at("%w", self.slots[name])
             self.held[name] = self.load_slot(place, kind, vector)
         else:
             # read before any write: the value is undefined, and zero is as good as any
@@ -131,41 +150,29 @@ class Operands(IrText):
         return Held(self.op(f"load {kind}, ptr {place}, align 8"), kind, False)
 
     def _special(self, name: str) -> Held:
-        axis = {"x": 0, "y": 1, "z": 2}.get(name[-1], 0)
-        base = name.rsplit(".", 1)[0]
-        if base == "%tid":
-            place = self.field_at("%w", layout.WARP_TID + 128 * axis)
-            held = Held(self.op(f"load <{LANES} x i32>, ptr {place}, align 64"), "i32", True)
-        elif name == "%laneid":
-            lanes = ", ".join(f"i32 {i}" for i in range(LANES))
-            held = Held(f"<{lanes}>", "i32", True)
-        elif name in LANE_MASKS:
-            words = ", ".join(f"i32 {LANE_MASKS[name](1 << i) & 0xFFFFFFFF}" for i in range(LANES))
-            held = Held(f"<{words}>", "i32", True)
-        elif base in ("%ctaid", "%nctaid", "%ntid"):
-            offset = {"%ctaid": layout.CTX_CTAID, "%nctaid": layout.CTX_NCTAID, "%ntid": layout.CTX_NTID}[base]
-            held = Held(self.load_field("%c", offset + 4 * axis, "i32"), "i32", False)
-        elif name == "%warpid":
-            held = Held(self.load_field("%w", layout.WARP_INDEX, "i32"), "i32", False)
-        elif name == "WARP_SZ":
-            held = Held("32", "i32", False)
-        elif name == "%dynamic_smem_size":
-            held = Held(self.load_field("%c", layout.CTX_DYNAMIC_SHARED_BYTES, "i32"), "i32", False)
-        else:
+        value = special_register(self, name)
+        if value is None:
             raise self.unsupported(f"the special register {name}")
-        self.held[name] = held
+        held = Held(*value)
+        if name not in CLOCKS:
+            self.held[name] = held
         return held
 
     def symbol_address(self, symbol: Symbol) -> str:
         """Address of a variable in its own space, as an i64."""
-        if symbol.name in self.storage.shared_offsets:
-            return str(self.storage.shared_offsets[symbol.name] + symbol.offset)
-        if symbol.name in self.storage.local_offsets:
-            return str(self.storage.local_offsets[symbol.name] + symbol.offset)
+        if symbol.name in self.shared_offsets:
+            return str(self.shared_offsets[symbol.name] + symbol.offset)
+        if symbol.name in self.frame.offsets:
+            offset = self.frame.offsets[symbol.name] + symbol.offset
+            if self.function.is_kernel:
+                return str(offset)
+            return self.op(f"add i64 {self.op(f'zext i32 {self.frame_base()} to i64')}, {offset}")
         for param in self.function.params:
             if param.name == symbol.name:
                 base = self.load_field("%c", layout.CTX_PARAMS, "i64")
                 return self.op(f"add i64 {base}, {param.offset + symbol.offset}")
+        if symbol.name in self.module.functions:
+            return str(function_value(self.module, symbol.name))
         variable = self.module.variables.get(symbol.name)
         if variable is None or variable.space not in ("global", "const"):
             raise self.unsupported(f"the address of {symbol.name}")
@@ -197,7 +204,7 @@ class Operands(IrText):
         name = destination.name
         if name == "_":
             return
-        declared = LLVM_TYPES[self.storage.declared_type(name)]
+        declared = LLVM_TYPES[declared_type(self.function, name)]
         value = self.cast(value, kind, declared, vector)
         wants_vector = not self.flow.uniform(name)
         if wants_vector and not vector:

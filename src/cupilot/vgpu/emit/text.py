@@ -12,7 +12,18 @@ LLVM_TYPES = {
     "b32": "i32", "u32": "i32", "s32": "i32", "b64": "i64", "u64": "i64", "s64": "i64",
     "f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double", "pred": "i1", "b128": "i128",
 }  # fmt: skip
-WIDTH = {"i1": 1, "i8": 8, "i16": 16, "half": 16, "bfloat": 16, "i32": 32, "float": 32, "i64": 64, "double": 64, "i128": 128}
+WIDTH = {
+    "i1": 1,
+    "i8": 8,
+    "i16": 16,
+    "half": 16,
+    "bfloat": 16,
+    "i32": 32,
+    "float": 32,
+    "i64": 64,
+    "double": 64,
+    "i128": 128,
+}
 
 
 class IrText:

@@ -1,7 +1,27 @@
-"""Calls of device functions."""
+"""Calls (PTX ISA, "Parameter Passing" and "call").
+
+A call of another function of the module ends a basic block (see `cupilot.vgpu.emit.calls`); printf, assert, malloc and
+free are done by the runtime at once.
+"""
 
 from __future__ import annotations
 
-from cupilot.vgpu.lower.table import Opcode
+from typing import TYPE_CHECKING
 
-OPCODES: dict[str, Opcode] = {}
+from cupilot.vgpu.lower.table import Opcode
+from cupilot.vgpu.ptx.syntax import Instruction
+
+if TYPE_CHECKING:
+    from cupilot.vgpu.emit import Emitter
+
+
+def _call(e: Emitter, i: Instruction) -> None:
+    from cupilot.vgpu.emit.calls import runtime_call
+
+    if i.has("result"):
+        e.emit_return(i)
+    else:
+        runtime_call(e, i)
+
+
+OPCODES = {"call": Opcode(_call, "call", writes=0)}

@@ -1,180 +1,163 @@
-"""Moves and conversions (PTX ISA, "Data Movement and Conversion Instructions": mov, cvt, cvta)."""
+"""Conversions between single values (PTX ISA, "cvt"); packed ones are in the module narrow.
+
+Integers, f16, bf16, f32, f64 and tf32 in every pair and rounding.  Not covered: ``.rs`` and the formats of
+sm_100 (e2m1, e2m3, e3m2, ue8m0).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cupilot.vgpu import layout
-from cupilot.vgpu.lower.floating import directed, flush, saturate
-from cupilot.vgpu.lower.integer import vector_of
+from cupilot.vgpu.lower.half import narrow, widen
+from cupilot.vgpu.lower.lanes import FLOATS, Lanes, lanes_of
+from cupilot.vgpu.lower.narrow import PACKED, clamp, convert_packed, pack_integers
+from cupilot.vgpu.lower.rounding import RELU, SAT, SATFINITE, converted, directed, flush, mode_of, saturate
 from cupilot.vgpu.lower.table import Opcode
-from cupilot.vgpu.ptx.syntax import Instruction, Operand, Reg, Vector
+from cupilot.vgpu.ptx.syntax import Instruction, Reg
 
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
 
-INTEGERS = {f"{sign}{bits}": f"i{bits}" for sign in "subb" for bits in (8, 16, 32, 64)}
-FLOATS = {"f32": "float", "f64": "double"}
+INTEGERS = {f"{sign}{bits}": f"i{bits}" for sign in "su" for bits in (8, 16, 32, 64)}
+SINGLE = {**INTEGERS, **FLOATS, "f16": "i16", "bf16": "i16", "tf32": "i32"}
 ROUND_TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
-
-
-def _mov(e: Emitter, i: Instruction) -> None:
-    target, source = i.operands
-    if isinstance(target, Vector):
-        _unpack(e, target.items, source)
-    elif isinstance(source, Vector):
-        _pack(e, i, source.items)
-    else:
-        kind = {**INTEGERS, **FLOATS, "pred": "i1"}.get(i.mods[-1])
-        if kind is None:
-            raise e.unsupported(f"the type .{i.mods[-1]}")
-        vector = vector_of(e, i)
-        e.put(target, e.fetch(source, kind, vector), kind, vector)
-
-
-def _pack(e: Emitter, i: Instruction, items: tuple[Operand, ...]) -> None:
-    total = int(i.mods[-1][1:])
-    part, vector = total // len(items), vector_of(e, i)
-    full, result = e.shaped(f"i{total}", vector), e.constant(0, f"i{total}", vector)
-    for number, item in enumerate(items):
-        value = e.cast(e.fetch(item, f"i{part}", vector), f"i{part}", f"i{total}", vector)
-        shifted = e.op(f"shl {full} {value}, {e.constant(part * number, f'i{total}', vector)}")
-        result = e.op(f"or {full} {result}, {shifted}")
-    e.put(i.operands[0], result, f"i{total}", vector)
-
-
-def _unpack(e: Emitter, items: tuple[Operand, ...], source: Operand) -> None:
-    assert e.instruction is not None
-    total = int(e.instruction.mods[-1][1:])
-    part = total // len(items)
-    for number, item in enumerate(items):
-        if not isinstance(item, Reg) or item.name == "_":
-            continue
-        # one result may live longer than the other, and so be kept for each lane
-        vector = e.is_vector(item.name)
-        full, value = e.shaped(f"i{total}", vector), e.fetch(source, f"i{total}", vector)
-        shifted = e.op(f"lshr {full} {value}, {e.constant(part * number, f'i{total}', vector)}")
-        e.put(item, e.cast(shifted, f"i{total}", f"i{part}", vector), f"i{part}", vector)
-
-
-def _cvta(e: Emitter, i: Instruction) -> None:
-    """Global addresses are generic as they are; shared and local ones live in windows."""
-    vector = vector_of(e, i)
-    value = e.fetch(i.operands[1], "i64", vector)
-    window = {"shared": layout.SHARED_WINDOW, "local": layout.LOCAL_WINDOW}.get(i.mods[-2], 0)
-    if window:
-        verb = "sub" if i.has("to") else "add"
-        value = e.op(f"{verb} {e.shaped('i64', vector)} {value}, {e.constant(window, 'i64', vector)}")
-    e.put(i.operands[0], value, "i64", vector)
+HALF = ("f16", "bf16")
 
 
 def _cvt(e: Emitter, i: Instruction) -> None:
-    to, source = i.mods[-2:]
-    known = {**INTEGERS, **FLOATS}
-    if to not in known or source not in known:
+    if i.has("pack"):
+        return pack_integers(e, i)
+    to, source = i.mods[-2:] if len(i.mods) > 1 else ("", "")
+    if to in PACKED or source in PACKED:
+        return convert_packed(e, i)
+    if to not in SINGLE or source not in SINGLE or i.has("rs"):
         raise e.unsupported(f"the conversion .{to}.{source}")
-    vector = vector_of(e, i)
-    have, want = known[source], known[to]
-    value = e.fetch(i.operands[1], have, vector)
-    if source in FLOATS and i.has("ftz"):
-        value = flush(e, value, have, vector)
-    if source in FLOATS and to in FLOATS:
-        value = _float_to_float(e, i, value, have, want, vector)
-    elif source in FLOATS:
-        value = _float_to_integer(e, i, value, have, to, vector)
-    elif to in FLOATS:
-        value = _integer_to_float(e, i, value, have, want, source.startswith("s"), vector)
-    else:
-        _put_integer(e, i, value, source, to, vector)
-        return
+    o = lanes_of(e, i)
+    value = o.fetch(i.operands[1], SINGLE[source])
+    if source in INTEGERS and to in INTEGERS:
+        return _put_integer(o, i, _between_integers(o, i, value, source, to), to)
+    if source in INTEGERS:
+        return o.put(i.operands[0], _from_integer(o, i, value, source, to), SINGLE[to])
     if to in INTEGERS:
-        _widen(e, i, value, to, vector)
+        return _put_integer(o, i, _to_integer(o, i, value, source, to), to)
+    return o.put(i.operands[0], _between_floats(o, i, value, source, to), SINGLE[to])
+
+
+def _flags(i: Instruction) -> int:
+    return RELU * i.has("relu") + SATFINITE * i.has("satfinite") + SAT * i.has("sat")
+
+
+def _by_runtime(o: Lanes, i: Instruction, value: str, source: str, to: str) -> str:
+    """Conversions that no instruction of the host does with one rounding."""
+    mode = "rna" if i.has("rna") else mode_of(i) or "rn"
+    wide = o.bits(value, SINGLE[source], "i64")
+    return o.bits(converted(o, wide, source, to, mode, _flags(i)), "i64", SINGLE[to])
+
+
+# --- between floats ---------------------------------------------------------------------------
+
+
+def _between_floats(o: Lanes, i: Instruction, value: str, source: str, to: str) -> str:
+    if i.has("ftz") and source == "f32":
+        value = flush(o, value, "float")
+    plain = not mode_of(i) and not i.has("satfinite") and "tf32" not in (to, source)
+    if not plain or (source == "f64" and to in HALF):
+        result = _by_runtime(o, i, value, source, to)
     else:
-        e.put(i.operands[0], value, want, vector)
+        result = _nearest(o, i, value, source, to)
+    return flush(o, result, "float") if to == "f32" and i.has("ftz") else result
 
 
-def _float_to_float(e: Emitter, i: Instruction, value: str, have: str, want: str, vector: bool) -> str:
+def _nearest(o: Lanes, i: Instruction, value: str, source: str, to: str) -> str:
+    kind = SINGLE[source]
+    if source in HALF:
+        value, kind = widen(o, value, source), "float"
     mode = next((m for m in i.mods if m in ROUND_TO_INTEGER), "")
     if mode:
-        value = e.intrinsic(ROUND_TO_INTEGER[mode], have, vector, value)
-    if have != want:
-        if any(i.has(m) for m in ("rz", "rm", "rp")):
-            raise e.unsupported("a directed rounding mode")
-        verb = "fpext" if want == "double" else "fptrunc"
-        value = e.op(f"{verb} {e.shaped(have, vector)} {value} to {e.shaped(want, vector)}")
+        value = o.call(ROUND_TO_INTEGER[mode], kind, value)
+    # clamping before rounding gives the same, for 0 and 1 are numbers of every format
     if i.has("sat"):
-        value = saturate(e, value, want, vector)
-    return flush(e, value, want, vector) if i.has("ftz") else value
+        value = saturate(o, value, kind)
+    if i.has("relu"):
+        below = o.fcmp("ole", kind, value, o.const(0, kind))
+        value = o.select(below, kind, o.const(0, kind), value)
+    if to in HALF:
+        return narrow(o, value, to)
+    want = SINGLE[to]
+    if want == kind:
+        return value
+    return o.convert("fpext" if want == "double" else "fptrunc", value, kind, want)
 
 
-def _float_to_integer(e: Emitter, i: Instruction, value: str, have: str, to: str, vector: bool) -> str:
+# --- integers ---------------------------------------------------------------------------------
+
+
+def _to_integer(o: Lanes, i: Instruction, value: str, source: str, to: str) -> str:
     """Out of range clamps to the nearest integer; NaN gives zero, or the top bit where 64 bits are involved."""
+    have = SINGLE[source]
+    if source in HALF:
+        value, have = widen(o, value, source), "float"
+    elif source == "tf32":
+        raise o.e.unsupported("the conversion of .tf32")
+    if i.has("ftz"):
+        value = flush(o, value, have)
     mode = next((m for m in i.mods if m in ROUND_TO_INTEGER), "rzi")
     if mode != "rzi":
-        value = e.intrinsic(ROUND_TO_INTEGER[mode], have, vector, value)
+        value = o.call(ROUND_TO_INTEGER[mode], have, value)
     base = "fptosi" if to.startswith("s") else "fptoui"
-    kind = INTEGERS[to]
-    shape = "v32" if vector else ""
+    kind, shape = INTEGERS[to], "v32" if o.vector else ""
     name = f"llvm.{base}.sat.{shape}{kind}.{shape}{'f32' if have == 'float' else 'f64'}"
-    full, out = e.shaped(have, vector), e.shaped(kind, vector)
-    result = e.call(out, name, f"{full} {value}", full)
+    result = o.e.call(o.full(kind), name, f"{o.full(have)} {value}", o.full(have))
     if have == "float" and kind != "i64":
         return result
-    nan = e.op(f"fcmp uno {full} {value}, {value}")
-    top = e.constant(1 << (int(kind[1:]) - 1), kind, vector)
-    return e.op(f"select {e.shaped('i1', vector)} {nan}, {out} {top}, {out} {result}")
+    nan = o.fcmp("uno", have, value, value)
+    return o.select(nan, kind, o.const(1 << (int(kind[1:]) - 1), kind), result)
 
 
-def _integer_to_float(e: Emitter, i: Instruction, value: str, have: str, want: str, signed: bool, vector: bool) -> str:
-    mode = next((m for m in i.mods if m in ("rz", "rm", "rp")), "")
-    exact = int(have[1:]) < (32 if want == "float" else 64)
-    if mode and not exact:
-        if have == "i64":
-            raise e.unsupported("a directed rounding mode from this type")
-        value = _directed_from_integer(e, mode, value, have, signed, vector)
-    else:
-        verb = "sitofp" if signed else "uitofp"
-        value = e.op(f"{verb} {e.shaped(have, vector)} {value} to {e.shaped(want, vector)}")
-    return saturate(e, value, want, vector) if i.has("sat") else value
+def _from_integer(o: Lanes, i: Instruction, value: str, source: str, to: str) -> str:
+    signed, have = source.startswith("s"), INTEGERS[source]
+    bits, mode = int(have[1:]), mode_of(i)
+    verb = "sitofp" if signed else "uitofp"
+    if to in FLOATS:
+        want = FLOATS[to]
+        if not mode or bits < (32 if to == "f32" else 64):
+            value = o.convert(verb, value, have, want)
+        elif have == "i32":
+            value = _directed_from_integer(o, mode, value, signed)
+        else:
+            return _by_runtime(o, i, value, source, to)
+        return saturate(o, value, want) if i.has("sat") else value
+    if bits > 16 or mode or to == "tf32":
+        return _by_runtime(o, i, value, source, to)
+    single = o.convert(verb, value, have, "float")
+    return narrow(o, saturate(o, single, "float") if i.has("sat") else single, to)
 
 
-def _directed_from_integer(e: Emitter, mode: str, value: str, have: str, signed: bool, vector: bool) -> str:
+def _directed_from_integer(o: Lanes, mode: str, value: str, signed: bool) -> str:
     """32-bit integers split into two exact floats, added with the mode asked for."""
-    full, single = e.shaped(have, vector), e.shaped("float", vector)
-    sixteen = e.constant(16, have, vector)
-    high = e.op(f"{'ashr' if signed else 'lshr'} {full} {value}, {sixteen}")
-    low = e.op(f"and {full} {value}, {e.constant(0xFFFF, have, vector)}")
-    h = e.op(f"{'sitofp' if signed else 'uitofp'} {full} {high} to {single}")
-    low_float = e.op(f"uitofp {full} {low} to {single}")
-    return directed(e, mode, vector, h, e.constant(0x47800000, "float", vector), low_float)
+    high = o.op("ashr" if signed else "lshr", "i32", value, o.const(16, "i32"))
+    low = o.op("and", "i32", value, o.const(0xFFFF, "i32"))
+    upper = o.convert("sitofp" if signed else "uitofp", high, "i32", "float")
+    lower = o.convert("uitofp", low, "i32", "float")
+    return directed(o, mode, upper, o.const(0x47800000, "float"), lower)
 
 
-def _put_integer(e: Emitter, i: Instruction, value: str, source: str, to: str, vector: bool) -> None:
+def _between_integers(o: Lanes, i: Instruction, value: str, source: str, to: str) -> str:
     have, want = INTEGERS[source], INTEGERS[to]
     if i.has("sat"):
-        raise e.unsupported("saturation between integers")
-    if int(want[1:]) > int(have[1:]):
-        verb = "sext" if source.startswith("s") else "zext"
-        value = e.op(f"{verb} {e.shaped(have, vector)} {value} to {e.shaped(want, vector)}")
-    else:
-        value = e.cast(value, have, want, vector)
-    _widen(e, i, value, to, vector)
+        value = clamp(o, value, have, source.startswith("s"), to)
+    return o.extend(value, have, want, source.startswith("s"))
 
 
-def _widen(e: Emitter, i: Instruction, value: str, to: str, vector: bool) -> None:
+def _put_integer(o: Lanes, i: Instruction, value: str, to: str) -> None:
     """A destination register wider than the type is sign- or zero-extended (PTX ISA, "Operand Size")."""
-    target = i.operands[0]
+    target, have = i.operands[0], INTEGERS[to]
     assert isinstance(target, Reg)
-    declared = f"i{ {'16': 16, '32': 32, '64': 64}.get(e.function.registers[target.name][1:], 64) }"
-    have = INTEGERS[to]
-    if int(declared[1:]) > int(have[1:]) and to.startswith("s"):
-        value = e.op(f"sext {e.shaped(have, vector)} {value} to {e.shaped(declared, vector)}")
-        have = declared
-    e.put(target, value, have, vector)
+    declared = o.e.function.registers.get(target.name, to)[1:]
+    if declared.isdigit() and int(declared) > int(have[1:]) and to.startswith("s"):
+        want = f"i{declared}"
+        value, have = o.extend(value, have, want, True), want
+    o.put(target, value, have)
 
 
-OPCODES = {
-    "mov": Opcode(_mov, "mov"),
-    "cvt": Opcode(_cvt, "cvt"),
-    "cvta": Opcode(_cvta, "cvta"),
-}
+OPCODES = {"cvt": Opcode(_cvt, "cvt")}

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cupilot.vgpu.lower.table import access_of
+from cupilot.vgpu.lower.tensor import tensor_flop
 from cupilot.vgpu.ptx.syntax import Instruction
 
 SFU = {"ex2", "lg2", "sin", "cos", "rsqrt", "rcp", "sqrt", "tanh"}
-CONTROL = {"mov", "bra", "ret", "exit", "bar", "barrier", "cvta", "membar", "fence", "trap", "brkpt"}
-LSU = {"ld", "st", "ldu", "atom", "red", "shfl", "prefetch"}
+# floating-point values that are only compared, chosen or given a sign: the integer pipe does it
+SIMPLE = {"selp", "setp", "set", "slct", "testp", "copysign", "neg", "abs"}
+CONTROL = {"mov", "bra", "ret", "exit", "bar", "barrier", "cvta", "membar", "fence", "trap", "brkpt",
+           "nanosleep", "pmevent", "griddepcontrol", "setmaxnreg"}  # fmt: skip
+LSU = {"ld", "st", "ldu", "atom", "red", "shfl", "prefetch", "prefetchu", "cp", "ldmatrix", "stmatrix", "movmatrix"}
 FLOP = {"add": 1, "sub": 1, "mul": 1, "fma": 2, "mad": 2, "div": 1, "sqrt": 1, "rcp": 1, "rsqrt": 1, "ex2": 1, "lg2": 1,
         "sin": 1, "cos": 1, "tanh": 1}  # fmt: skip
 PRECISION = {"f32": "fp32", "f64": "fp64", "f16": "fp16", "bf16": "fp16", "f16x2": "fp16", "bf16x2": "fp16"}
@@ -24,14 +28,22 @@ def pipe_of(instruction: Instruction) -> str:
     opcode = instruction.opcode
     if opcode in CONTROL or (opcode == "ld" and instruction.has("param")):
         return "control"
-    if opcode in LSU:
+    if opcode in LSU or (opcode == "wmma" and not instruction.has("mma")):
         return "lsu"
+    if opcode in ("mma", "wmma"):
+        return "tensor"
     if opcode in SFU:
         return "sfu"
-    kind = instruction.mods[-1] if instruction.mods else ""
-    if opcode in ("selp", "setp", "neg", "abs") and kind != "f64":
+    kind = type_of(instruction)
+    if opcode in SIMPLE and kind != "f64":
         return "int"
     return PRECISION.get(kind, "int")
+
+
+def type_of(instruction: Instruction) -> str:
+    """The last floating-point type that an instruction names, of a conversion only its source; or nothing."""
+    mods = instruction.mods[-1:] if instruction.opcode == "cvt" else instruction.mods
+    return next((m for m in reversed(mods) if m in PRECISION), "")
 
 
 def load_groups(code: Sequence[Instruction]) -> int:
@@ -68,11 +80,14 @@ def cost_of(code: Sequence[Instruction]) -> tuple[dict[str, float], dict[int, in
         pipe = f"instructions_{pipe_of(instruction)}"
         counters[pipe] = counters.get(pipe, 0) + 1
         counters["warp_instructions"] = counters.get("warp_instructions", 0) + 1
-        kind = PRECISION.get(instruction.mods[-1] if instruction.mods else "")
+        kind = type_of(instruction)
         if kind and instruction.opcode in FLOP:
-            pairs = 2 if instruction.mods[-1].endswith("x2") else 1
-            name = f"flop_{kind}"
+            pairs = 2 if kind.endswith("x2") else 1
+            name = f"flop_{PRECISION[kind]}"
             counters[name] = counters.get(name, 0) + FLOP[instruction.opcode] * pairs
+        if (product := tensor_flop(instruction)) is not None:
+            name = f"flop_tensor_{product[0]}"
+            counters[name] = counters.get(name, 0) + product[1]
         if instruction.opcode in ("bar", "barrier"):
             counters["barriers"] = counters.get("barriers", 0) + 1
         lines[instruction.line] = lines.get(instruction.line, 0) + 1

@@ -1,148 +1,188 @@
-"""Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions")."""
+"""Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions"), with the packed 16-bit forms.
+
+Instructions that read or set the carry flag are in the module carry, those on single bits in bits.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cupilot.vgpu.lower.floating import (
-    FLOATS,
-    add_float,
-    div_float,
-    float_minmax,
-    fma_float,
-    mul_float,
-    neg_abs_float,
-    sub_float,
-)
-from cupilot.vgpu.lower.table import Lowering, Opcode
-from cupilot.vgpu.ptx.syntax import Instruction, Reg
+from cupilot.vgpu.lower.carry import with_carry
+from cupilot.vgpu.lower.lanes import INT, PACKED_SHORTS, Lanes, lanes_of, type_name
+from cupilot.vgpu.lower.table import Opcode
+from cupilot.vgpu.lower.wide import WIDER, product
+from cupilot.vgpu.ptx.syntax import Instruction
 
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
 
-INT = {f"{sign}{bits}": f"i{bits}" for sign in "usb" for bits in (16, 32, 64)}
-WIDER = {"i16": "i32", "i32": "i64", "i64": "i128"}
+
+def kind_of(e: Emitter, i: Instruction) -> tuple[str, bool]:
+    """The LLVM type, and whether it is signed."""
+    name = type_name(e, i)
+    if name not in INT:
+        raise e.unsupported(f"the type .{name}")
+    return INT[name], name.startswith("s")
 
 
-def kind_of(e: Emitter, i: Instruction) -> str:
-    kind = i.mods[-1] if i.mods else ""
-    if kind not in INT:
-        raise e.unsupported(f"the type .{kind}")
-    return INT[kind]
-
-
-def vector_of(e: Emitter, i: Instruction) -> bool:
-    return e.is_vector(*(o.name for o in i.operands[:1] if isinstance(o, Reg)))
-
-
-def _binary(verb: str) -> Lowering:
-    def lower(e: Emitter, i: Instruction) -> None:
-        if i.has("sat") or i.has("cc"):
-            raise e.unsupported("saturation or carry")
-        kind, vector = kind_of(e, i), vector_of(e, i)
-        a, b = (e.fetch(o, kind, vector) for o in i.operands[1:3])
-        e.put(i.operands[0], e.op(f"{verb} {e.shaped(kind, vector)} {a}, {b}"), kind, vector)
-
-    return lower
-
-
-def _by_type(floating: Lowering, integer: Lowering) -> Lowering:
-    return lambda e, i: floating(e, i) if i.mods[-1] in FLOATS else integer(e, i)
-
-
-def _product(e: Emitter, i: Instruction) -> None:
-    """mul and mad, in their lo, hi and wide forms."""
-    kind, vector = kind_of(e, i), vector_of(e, i)
-    signed = i.mods[-1].startswith("s")
-    extend = "sext" if signed else "zext"
-    a, b = (e.fetch(o, kind, vector) for o in i.operands[1:3])
-    if i.has("lo"):
-        result, out = e.op(f"mul {e.shaped(kind, vector)} {a}, {b}"), kind
+def add_integer(e: Emitter, i: Instruction) -> None:
+    """add and sub; ``.sat`` exists for .s32 only."""
+    if i.has("cc"):
+        return with_carry(e, i)
+    if type_name(e, i) in PACKED_SHORTS:
+        return _packed_shorts(e, i, i.opcode)
+    o, (kind, signed) = lanes_of(e, i), kind_of(e, i)
+    a, b = (o.fetch(operand, kind) for operand in i.operands[1:3])
+    if i.has("sat"):
+        result = o.call(f"{'s' if signed else 'u'}{i.opcode}.sat", kind, a, b)
     else:
+        result = o.op(i.opcode, kind, a, b)
+    return o.put(i.operands[0], result, kind)
+
+
+def _packed_shorts(e: Emitter, i: Instruction, verb: str) -> None:
+    """Two 16-bit results side by side; ``verb`` is an LLVM operation, or an intrinsic's name with llvm."""
+    o = lanes_of(e, i)
+    count = 64 if o.vector else 2
+    full = f"<{count} x i16>"
+    word = o.full("i32")
+    a, b = (e.op(f"bitcast {word} {o.fetch(operand, 'i32')} to {full}") for operand in i.operands[1:3])
+    if verb.startswith("llvm"):
+        name = f"{verb}.v{count}i16"
+        result = e.call(full, name, f"{full} {a}, {full} {b}", f"{full}, {full}")
+        if i.has("relu"):
+            name = f"llvm.smax.v{count}i16"
+            result = e.call(full, name, f"{full} {result}, {full} zeroinitializer", f"{full}, {full}")
+    else:
+        result = e.op(f"{verb} {full} {a}, {b}")
+    o.put(i.operands[0], e.op(f"bitcast {full} {result} to {word}"), "i32")
+
+
+def multiply(e: Emitter, i: Instruction) -> None:
+    """mul and mad, in their lo, hi and wide forms."""
+    if i.has("cc"):
+        return with_carry(e, i)
+    o, (kind, signed) = lanes_of(e, i), kind_of(e, i)
+    a, b = (o.fetch(operand, kind) for operand in i.operands[1:3])
+    out = kind
+    if i.has("wide"):
         out = WIDER[kind]
-        full = e.shaped(out, vector)
-        a, b = (e.op(f"{extend} {e.shaped(kind, vector)} {v} to {full}") for v in (a, b))
-        result = e.op(f"mul {full} {a}, {b}")
-        if i.has("hi"):
-            bits = int(kind[1:])
-            shift = f"splat ({out} {bits})" if vector else str(bits)
-            high = e.op(f"lshr {full} {result}, {shift}")
-            result, out = e.op(f"trunc {full} {high} to {e.shaped(kind, vector)}"), kind
+        result = o.op("mul", out, *(o.extend(v, kind, out, signed) for v in (a, b)))
+    elif i.has("lo") or i.has("hi"):
+        result = product(o, a, b, kind, signed=signed, high=i.has("hi"))
+    else:
+        raise e.unsupported("a product that is neither lo, hi nor wide")
     if i.opcode == "mad":
-        if i.has("cc") or i.has("sat"):
-            raise e.unsupported("saturation or carry")
-        c = e.fetch(i.operands[3], out, vector)
-        result = e.op(f"add {e.shaped(out, vector)} {result}, {c}")
-    e.put(i.operands[0], result, out, vector)
+        c = o.fetch(i.operands[3], out)
+        result = o.call("sadd.sat", out, result, c) if i.has("sat") else o.op("add", out, result, c)
+    return o.put(i.operands[0], result, out)
 
 
-def _divide(e: Emitter, i: Instruction) -> None:
+def _multiply24(e: Emitter, i: Instruction) -> None:
+    """mul24 and mad24: products of the low 24 bits; hi gives bits 16 to 47."""
+    o, (kind, signed) = lanes_of(e, i), kind_of(e, i)
+    if kind != "i32":
+        raise e.unsupported(f"the type .{i.mods[-1]}")
+    eight = o.const(8, "i32")
+    values = []
+    for operand in i.operands[1:3]:
+        top = o.op("shl", "i32", o.fetch(operand, "i32"), eight)
+        values.append(o.extend(o.op("ashr" if signed else "lshr", "i32", top, eight), "i32", "i64", signed))
+    full = o.op("mul", "i64", *values)
+    if i.has("hi"):
+        full = o.op("lshr", "i64", full, o.const(16, "i64"))
+    result = o.convert("trunc", full, "i64", "i32")
+    if i.opcode == "mad24":
+        c = o.fetch(i.operands[3], "i32")
+        result = o.call("sadd.sat", "i32", result, c) if i.has("sat") else o.op("add", "i32", result, c)
+    o.put(i.operands[0], result, "i32")
+
+
+def _sad(e: Emitter, i: Instruction) -> None:
+    """The sum of an absolute difference and a third operand."""
+    o, (kind, signed) = lanes_of(e, i), kind_of(e, i)
+    a, b, c = (o.fetch(operand, kind) for operand in i.operands[1:4])
+    less = o.icmp("slt" if signed else "ult", kind, a, b)
+    difference = o.select(less, kind, o.op("sub", kind, b, a), o.op("sub", kind, a, b))
+    o.put(i.operands[0], o.op("add", kind, difference, c), kind)
+
+
+def divide(e: Emitter, i: Instruction) -> None:
     """div and rem; a zero divisor gives all ones, as the hardware's sequence does.
 
     32-bit operands are divided in double precision, which is exact for them and has no traps.
     """
-    kind, vector = kind_of(e, i), vector_of(e, i)
-    full, signed = e.shaped(kind, vector), i.mods[-1].startswith("s")
-    a, b = (e.fetch(o, kind, vector) for o in i.operands[1:3])
-    zero, one = e.constant(0, kind, vector), e.constant(1, kind, vector)
-    bad = e.op(f"icmp eq {full} {b}, {zero}")
-    bits = e.shaped("i1", vector)
+    o, (kind, signed) = lanes_of(e, i), kind_of(e, i)
+    a, b = (o.fetch(operand, kind) for operand in i.operands[1:3])
+    zero, one, ones = (o.const(n, kind) for n in (0, 1, -1))
+    avoid = bad = o.icmp("eq", kind, b, zero)
     if signed:  # the smallest number by -1 overflows: negate instead
-        minus = e.op(f"icmp eq {full} {b}, {e.constant(-1, kind, vector)}")
-        avoid = e.op(f"or {bits} {bad}, {minus}")
-    else:
-        avoid = bad
-    safe = e.op(f"select {bits} {avoid}, {full} {one}, {full} {b}")
-    quotient = _exact_quotient(e, kind, vector, signed, a, safe)
+        minus = o.icmp("eq", kind, b, ones)
+        avoid = o.either(bad, minus)
+    quotient = _exact_quotient(o, kind, signed, a, o.select(avoid, kind, one, b))
     if signed:
-        negated = e.op(f"sub {full} {zero}, {a}")
-        quotient = e.op(f"select {bits} {minus}, {full} {negated}, {full} {quotient}")
-    quotient = e.op(f"select {bits} {bad}, {full} {e.constant(-1, kind, vector)}, {full} {quotient}")
-    if i.opcode == "div":
-        e.put(i.operands[0], quotient, kind, vector)
-        return
-    back = e.op(f"mul {full} {quotient}, {b}")
-    e.put(i.operands[0], e.op(f"sub {full} {a}, {back}"), kind, vector)
+        quotient = o.select(minus, kind, o.op("sub", kind, zero, a), quotient)
+    quotient = o.select(bad, kind, ones, quotient)
+    if i.opcode == "rem":
+        quotient = o.op("sub", kind, a, o.op("mul", kind, quotient, b))
+    o.put(i.operands[0], quotient, kind)
 
 
-def _exact_quotient(e: Emitter, kind: str, vector: bool, signed: bool, a: str, b: str) -> str:
-    full = e.shaped(kind, vector)
+def _exact_quotient(o: Lanes, kind: str, signed: bool, a: str, b: str) -> str:
     if kind == "i64":
-        return e.op(f"{'sdiv' if signed else 'udiv'} {full} {a}, {b}")
+        return o.op("sdiv" if signed else "udiv", kind, a, b)
     there, back = ("sitofp", "fptosi") if signed else ("uitofp", "fptoui")
-    double = e.shaped("double", vector)
-    x, y = (e.op(f"{there} {full} {v} to {double}") for v in (a, b))
-    return e.op(f"{back} {double} {e.op(f'fdiv {double} {x}, {y}')} to {full}")
+    x, y = (o.convert(there, v, kind, "double") for v in (a, b))
+    return o.convert(back, o.op("fdiv", "double", x, y), "double", kind)
 
 
-def _minmax(e: Emitter, i: Instruction) -> None:
+def minmax_integer(e: Emitter, i: Instruction) -> None:
+    name = type_name(e, i)
+    sign = "s" if name.startswith("s") else "u"
+    if name in PACKED_SHORTS:
+        return _packed_shorts(e, i, f"llvm.{sign}{i.opcode}")
+    o, (kind, _) = lanes_of(e, i), kind_of(e, i)
+    result = o.call(sign + i.opcode, kind, *(o.fetch(operand, kind) for operand in i.operands[1:3]))
     if i.has("relu"):
-        raise e.unsupported("relu")
-    kind, vector = kind_of(e, i), vector_of(e, i)
-    sign = "s" if i.mods[-1].startswith("s") else "u"
-    a, b = (e.fetch(o, kind, vector) for o in i.operands[1:3])
-    e.put(i.operands[0], e.intrinsic(sign + i.opcode, kind, vector, a, b), kind, vector)
+        result = o.call("smax", kind, result, o.const(0, kind))
+    return o.put(i.operands[0], result, kind)
 
 
-def _negate(e: Emitter, i: Instruction) -> None:
-    kind, vector = kind_of(e, i), vector_of(e, i)
-    full, a = e.shaped(kind, vector), e.fetch(i.operands[1], kind, vector)
-    negative = e.op(f"sub {full} {e.constant(0, kind, vector)}, {a}")
+def sign_integer(e: Emitter, i: Instruction) -> None:
+    """neg and abs."""
+    o, (kind, _) = lanes_of(e, i), kind_of(e, i)
+    a = o.fetch(i.operands[1], kind)
+    result = o.op("sub", kind, o.const(0, kind), a)
     if i.opcode == "abs":
-        below = e.op(f"icmp slt {full} {a}, {e.constant(0, kind, vector)}")
-        negative = e.op(f"select {e.shaped('i1', vector)} {below}, {full} {negative}, {full} {a}")
-    e.put(i.operands[0], negative, kind, vector)
+        result = o.call("smax", kind, a, result)
+    o.put(i.operands[0], result, kind)
+
+
+def _byte(o: Lanes, word: str, start: int, bits: int, signed: bool) -> str:
+    """A field of a 32-bit value, sign- or zero-extended."""
+    top = o.op("shl", "i32", word, o.const(32 - bits - start, "i32"))
+    return o.op("ashr" if signed else "lshr", "i32", top, o.const(32 - bits, "i32"))
+
+
+def _dot_product(e: Emitter, i: Instruction) -> None:
+    """dp4a: four bytes by four bytes; dp2a: two shorts by the lower or upper two bytes."""
+    o = lanes_of(e, i)
+    a, b, result = (o.fetch(operand, "i32") for operand in i.operands[1:4])
+    a_signed, b_signed = (m.startswith("s") for m in i.mods[-2:])
+    wide = 8 if i.opcode == "dp4a" else 16
+    first = 16 if i.has("hi") else 0
+    for n in range(32 // wide):
+        x = _byte(o, a, wide * n, wide, a_signed)
+        y = _byte(o, b, first + 8 * n, 8, b_signed)
+        result = o.op("add", "i32", result, o.op("mul", "i32", x, y))
+    o.put(i.operands[0], result, "i32")
 
 
 OPCODES = {
-    "add": Opcode(_by_type(add_float, _binary("add")), "add"),
-    "sub": Opcode(_by_type(sub_float, _binary("sub")), "sub"),
-    "mul": Opcode(_by_type(mul_float, _product), "mul"),
-    "mad": Opcode(_by_type(fma_float, _product), "mad"),
-    "div": Opcode(_by_type(div_float, _divide), "div"),
-    "rem": Opcode(_divide, "rem"),
-    "min": Opcode(_by_type(float_minmax, _minmax), "min"),
-    "max": Opcode(_by_type(float_minmax, _minmax), "max"),
-    "neg": Opcode(_by_type(neg_abs_float, _negate), "neg"),
-    "abs": Opcode(_by_type(neg_abs_float, _negate), "abs"),
+    "mul24": Opcode(_multiply24, "mul24"),
+    "mad24": Opcode(_multiply24, "mad24"),
+    "sad": Opcode(_sad, "sad"),
+    "rem": Opcode(divide, "rem"),
+    "dp4a": Opcode(_dot_product, "dp4a"),
+    "dp2a": Opcode(_dot_product, "dp2a"),
 }

@@ -55,15 +55,24 @@ def _load(e: Emitter, i: Instruction) -> None:
     if space == "param":
         _load_param(e, i, items, kind, width)
         return
-    _check_form(e, space, width, len(items), ("global", "shared", "generic", "const", "local"))
-    _stage_addresses(e, i.operands[1], space)
-    site = e.site(space, width * len(items), store=False)
-    raw = RAW[width]
+    _access(e, f"vg_ld_{space}", i.operands[1], space, width, len(items), store=False)
+    _put_items(e, items, kind, width)
+
+
+def _access(e: Emitter, function: str, address: Operand, space: str, width: int, count: int, *, store: bool) -> None:
+    """Let the runtime move the data of all lanes, between the address and ``%data``."""
+    _check_form(e, space, width, count, (*SPACES, "generic"))
+    _stage_addresses(e, address, space)
+    site = e.site(space, width * count, store=store)
     e.call(
-        "void", f"vg_ld_{space}_{width}_{len(items)}",
+        "void", f"{function}_{width}_{count}",
         f"ptr %c, ptr %w, i32 {site}, ptr %addresses, i32 {e.lane_mask()}, ptr %data",
         "ptr, ptr, i32, ptr, i32, ptr",
     )  # fmt: skip
+
+
+def _put_items(e: Emitter, items: tuple[Operand, ...], kind: str, width: int) -> None:
+    raw = RAW[width]
     for number, item in enumerate(items):
         place = e.field_at("%data", number * width * 32)
         value = e.op(f"load <32 x {raw}>, ptr {place}, align {min(32 * width, 64)}")
@@ -84,7 +93,14 @@ def _put_loaded(e: Emitter, item: Operand, value: str, kind: str, width: int, *,
 def _load_param(e: Emitter, i: Instruction, items: tuple[Operand, ...], kind: str, width: int) -> None:
     address = i.operands[1]
     if not isinstance(address, Address) or not isinstance(address.base, Symbol):
-        raise e.unsupported("a parameter read through a register")
+        # a kernel's parameters have an address like constants
+        _access(e, "vg_ld_const", address, "const", width, len(items), store=False)
+        _put_items(e, items, kind, width)
+        return
+    if _in_frame(e, address):
+        _access(e, "vg_ld_local", address, "param", width, len(items), store=False)
+        _put_items(e, items, kind, width)
+        return
     place = {param.name: param.offset for param in e.function.params}.get(address.base.name)
     if place is None:
         raise e.unsupported(f"the parameter {address.base.name}")
@@ -93,6 +109,12 @@ def _load_param(e: Emitter, i: Instruction, items: tuple[Operand, ...], kind: st
         offset = place + address.base.offset + address.offset + number * width
         value = e.op(f"load {RAW[width]}, ptr {e.field_at(base, offset)}, align 1")
         _put_loaded(e, item, value, kind, width, vector=False)
+
+
+def _in_frame(e: Emitter, address: Operand) -> bool:
+    """What is handed to and from called functions lies in local memory."""
+    base = address.base if isinstance(address, Address) else None
+    return isinstance(base, Symbol) and base.name in e.frame.offsets
 
 
 def _stage_addresses(e: Emitter, operand: Operand, space: str) -> None:
@@ -104,20 +126,20 @@ def _store(e: Emitter, i: Instruction) -> None:
     _, width = _element(e, i)
     space = space_of(i)
     items = _items(i.operands[1])
-    _check_form(e, space, width, len(items), ("global", "shared", "generic", "local"))
+    if space == "const":
+        raise e.unsupported("a store to constant memory")
     raw = RAW[width]
     if i.has("release"):
         _fence(e, i)
-    _stage_addresses(e, i.operands[0], space)
     for number, item in enumerate(items):
         place = e.field_at("%data", number * width * 32)
         e.line(f"store <32 x {raw}> {e.fetch(item, raw, True)}, ptr {place}, align {min(32 * width, 64)}")
-    site = e.site(space, width * len(items), store=True)
-    e.call(
-        "void", f"vg_st_{space}_{width}_{len(items)}",
-        f"ptr %c, ptr %w, i32 {site}, ptr %addresses, i32 {e.lane_mask()}, ptr %data",
-        "ptr, ptr, i32, ptr, i32, ptr",
-    )  # fmt: skip
+    if space == "param" and not (
+        isinstance(base := getattr(i.operands[0], "base", None), Symbol) and base.name in e.frame.offsets
+    ):
+        raise e.unsupported("a store to this parameter")
+    function = "vg_st_local" if space == "param" else f"vg_st_{space}"
+    _access(e, function, i.operands[0], space, width, len(items), store=True)
 
 
 def _fence(e: Emitter, i: Instruction) -> None:

@@ -33,8 +33,8 @@ class Opcode:
 
 
 FAMILIES = (
-    "integer", "logic", "floating", "half", "convert", "memory", "atomic", "asynchronous", "tensor", "warp", "control",
-    "call",
+    "arithmetic", "integer", "carry", "bits", "logic", "compare", "floating", "half", "convert", "move", "video",
+    "memory", "atomic", "asynchronous", "tensor", "warp", "control", "call",
 )  # fmt: skip
 _TABLE: dict[str, Opcode] = {}
 

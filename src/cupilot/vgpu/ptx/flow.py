@@ -19,15 +19,28 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from cupilot.vgpu.ptx.parse import PtxError
-from cupilot.vgpu.ptx.syntax import Address, Function, Instruction, Not, Operand, Pair, Reg, Vector
+from cupilot.vgpu.ptx.syntax import Address, Function, Imm, Instruction, Not, Operand, Pair, Reg, Symbol, Vector
 
 EXIT = -1
+# provided to device code by the CUDA runtime
+RUNTIME_FUNCTIONS = frozenset({"vprintf", "__assertfail", "malloc", "free"})
 TERMINATORS = ("bra", "ret", "exit", "trap")
 
 
 def is_barrier(instruction: Instruction) -> bool:
     """Whether a warp waits here for others of its block (``bar.warp.sync`` is within a warp)."""
     return instruction.opcode in ("bar", "barrier") and not any(map(instruction.has, ("warp", "arrive", "result")))
+
+
+def is_call(instruction: Instruction) -> bool:
+    """Whether another function of the module runs here; the runtime's own functions do not interrupt a block."""
+    return (
+        instruction.opcode == "call"
+        and not instruction.has("result")
+        and not any(
+            isinstance(operand, Symbol) and operand.name in RUNTIME_FUNCTIONS for operand in instruction.operands
+        )
+    )
 
 
 @dataclass
@@ -38,6 +51,7 @@ class Block:
     code: list[Instruction] = field(default_factory=list)
     successors: list[int] = field(default_factory=list)
     ends_in_barrier: bool = False
+    ends_in_call: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,27 +79,31 @@ def registers(operand: Operand) -> Iterable[str]:
 
 
 def split_blocks(function: Function) -> list[Block]:
-    """Cut the body at labels, after branches, and around barriers (whose block then names their line)."""
+    """Cut the body at labels, after branches, and around barriers and calls.
+
+    A barrier's block names its line; a call stands alone, because lanes that call something else come back to it.
+    """
     blocks = [Block(0)]
     labels: dict[str, int] = {}
     closed = False
-    for item in _without_guarded_traps(function.body):
+    for item in _without_guarded_traps(_without_tables(function)):
         if isinstance(item, str):
             if blocks[-1].code or closed:
                 blocks.append(Block(len(blocks)))
             labels[item] = blocks[-1].index
             closed = False
             continue
-        if closed or (is_barrier(item) and blocks[-1].code):
+        if closed or ((is_barrier(item) or is_call(item)) and blocks[-1].code):
             blocks.append(Block(len(blocks)))
         blocks[-1].code.append(item)
         closed = item.opcode in TERMINATORS or is_barrier(item)
-        if is_barrier(item) and item.has("red"):
+        if is_call(item) or (is_barrier(item) and item.has("red")):
             # the result is there when the warp goes on
             blocks.append(Block(len(blocks)))
-            blocks[-1].code.append(replace(item, mods=(*item.mods, "result"), operands=item.operands[:2]))
-            closed = False
-    if closed and blocks[-1].code and is_barrier(blocks[-1].code[-1]):
+            operands = item.operands if item.opcode == "call" else item.operands[:2]
+            blocks[-1].code.append(replace(item, mods=(*item.mods, "result"), operands=operands))
+            closed = item.opcode == "call"
+    if closed and blocks[-1].code and (is_barrier(blocks[-1].code[-1]) or blocks[-1].code[-1].opcode == "call"):
         blocks.append(Block(len(blocks)))
     _connect(function, blocks, labels)
     return blocks
@@ -103,6 +121,19 @@ def _without_guarded_traps(body: Iterable[Instruction | str]) -> Iterable[Instru
         yield label
 
 
+def _without_tables(function: Function) -> Iterable[Instruction | str]:
+    """``brx.idx`` as a chain of comparisons: few lanes of a warp agree on a long table anyway."""
+    for item in function.body:
+        if isinstance(item, str) or item.opcode != "brx":
+            yield item
+            continue
+        function.registers.setdefault("%brx", "pred")
+        for number, label in enumerate(function.branch_targets.get(item.target, ())):
+            compared = (Reg("%brx"), item.operands[0], Imm(number))
+            yield replace(item, opcode="setp", mods=("eq", "u32"), operands=compared, target="")
+            yield replace(item, opcode="bra", mods=(), operands=(), guard="%brx", guard_negated=False, target=label)
+
+
 def _connect(function: Function, blocks: list[Block], labels: dict[str, int]) -> None:
     for block in blocks:
         following = block.index + 1 if block.index + 1 < len(blocks) else EXIT
@@ -110,6 +141,7 @@ def _connect(function: Function, blocks: list[Block], labels: dict[str, int]) ->
         if last is None or last.opcode not in TERMINATORS:
             block.successors = [following]
             block.ends_in_barrier = last is not None and is_barrier(last)
+            block.ends_in_call = last is not None and is_call(last)
         elif last.opcode == "bra":
             if last.target not in labels:
                 raise PtxError(f"the label {last.target} in {function.name} does not exist")
@@ -119,19 +151,23 @@ def _connect(function: Function, blocks: list[Block], labels: dict[str, int]) ->
             block.successors = [EXIT, following] if last.guard else [EXIT]
     # nvcc writes "return" as a branch to one last "ret": lanes that go there are done, and nobody waits for them
     for block in blocks:
-        if not block.ends_in_barrier:
-            block.successors = [EXIT if s != EXIT and _only_returns(blocks[s]) else s for s in block.successors]
+        if not block.ends_in_barrier and not block.ends_in_call:
+            block.successors = [
+                EXIT if s != EXIT and _only_returns(blocks[s], function) else s for s in block.successors
+            ]
 
 
-def _only_returns(block: Block) -> bool:
-    return len(block.code) == 1 and block.code[0].opcode in ("ret", "exit") and not block.code[0].guard
+def _only_returns(block: Block, function: Function) -> bool:
+    ends = ("ret", "exit") if function.is_kernel else ("ret",)
+    return len(block.code) == 1 and block.code[0].opcode in ends and not block.code[0].guard
 
 
 class Flow:
     """The analyses of one function; `access` and `is_source` describe the opcodes.
 
     ``access(instruction)`` gives what it writes and reads; ``varies(instruction)`` is true when the
-    result may differ between lanes even if all operands are uniform.
+    result may differ between lanes even if all operands are uniform.  A reentrant function may run for some
+    lanes while others wait inside it: no register of it is uniform, and all are written under the mask.
     """
 
     def __init__(
@@ -139,8 +175,11 @@ class Flow:
         function: Function,
         access: Callable[[Instruction], Access],
         varies: Callable[[Instruction], bool],
+        *,
+        reentrant: bool = False,
     ) -> None:
         self.function = function
+        self.reentrant = reentrant
         self.blocks = split_blocks(function)
         self._access = {id(i): access(i) for b in self.blocks for i in b.code}
         self._varies = varies
@@ -319,7 +358,7 @@ class Flow:
 
     def _divergence(self) -> tuple[int, set[int]]:
         """Divergent registers, and the blocks whose branch may split the warp."""
-        divergent, splitting = 0, set()
+        divergent, splitting = (1 << len(self.names)) - 1 if self.reentrant else 0, set()
         changed = True
         while changed:
             changed = False
@@ -351,6 +390,8 @@ class Flow:
 
     def masked(self) -> list[int]:
         """For each block, the registers it must write under the mask."""
+        if self.reentrant:
+            return list(self.defined)
         result = [0] * len(self.blocks)
         for index in self.splitting:
             protected, region = self.protected(index), self.region(index)

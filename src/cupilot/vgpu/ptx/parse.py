@@ -1,18 +1,18 @@
 """PTX text to records.
 
 Covers what nvcc writes and what people write in inline assembly: nested scopes with registers of
-their own, several statements on a line, vector and pair operands.  Not covered: `.branchtargets`,
-`.alias`, textures.  Anything unknown is a `PtxError` that names the line.
+their own, several statements on a line, vector and pair operands.  Not covered: `.alias`, textures.
+Anything unknown is a `PtxError` that names the line.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from dataclasses import replace
 
-from cupilot.errors import CupilotError
+from cupilot.vgpu.ptx.declare import PtxError, params_of, prototype_of, variable_of
 from cupilot.vgpu.ptx.syntax import (
-    TYPE_BYTES,
     Address,
     Function,
     Imm,
@@ -21,17 +21,10 @@ from cupilot.vgpu.ptx.syntax import (
     Not,
     Operand,
     Pair,
-    Param,
     Reg,
     Symbol,
-    Variable,
     Vector,
 )
-
-
-class PtxError(CupilotError):
-    """PTX that cannot be read or executed; the text names opcode, kernel and line."""
-
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _LABEL = re.compile(r"\s*([$%\w]+)\s*:(?!:)")
@@ -39,11 +32,12 @@ _LOC = re.compile(r"^[ \t]*\.loc[ \t]+(\d+)[ \t]+(\d+)[ \t]+\d+([^\n]*)$", re.M)
 _FILE = re.compile(r'^[ \t]*\.file[ \t]+(\d+)[ \t]+"([^"]*)"[^\n]*$', re.M)
 _INLINED = re.compile(r"inlined_at[ \t]+(\d+)[ \t]+(\d+)")
 _HEADER = re.compile(r"\.(entry|func)\b\s*(\([^)]*\))?\s*([$\w.]+)\s*(\((.*?)\))?", re.S)
-_DECLARATION = re.compile(
-    r"\.(shared|const|global|local|param)\b((?:\s+\.(?:align\s+\d+|v[24]|\w+))*)\s+([$\w%.]+)((?:\s*\[\s*\d*\s*\])*)\s*(?:=\s*(.*))?$",
-    re.S,
-)
-_DIRECTIVES = (".version", ".target", ".address_size", ".pragma", ".maxntid", ".minnctapersm", ".reqntid", ".maxnreg")
+_DIRECTIVES = (
+    ".version", ".target", ".address_size", ".pragma", ".maxntid", ".minnctapersm", ".reqntid", ".maxnreg", ".noreturn",
+    ".explicitcluster", ".reqnctapercluster", ".maxclusterrank", ".blocksareclusters", ".abi_preserve", ".unified",
+)  # fmt: skip
+TEXTURES = ("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep")
+__all__ = ["PtxError", "parse_module"]
 
 
 def parse_module(text: str) -> Module:
@@ -64,6 +58,7 @@ class _Parser:
         text = re.sub(r"^[ \t]*(\.(?:version|target|address_size)[^\n;]*)$", r"\1;", text, flags=re.M)
         self.text = text
         self.scopes: list[dict[str, str]] = []
+        self.variables: list[dict[str, str]] = []
         self.scope_numbers: list[int] = []
         self.scope_count = 0
         self.line = 0
@@ -86,6 +81,7 @@ class _Parser:
                         continue  # a declaration only
                     function = self._function(statement, header)
                     depth, self.scopes, self.scope_numbers, self.scope_count = 1, [{}], [0], 0
+                    self.variables = [{}]
                 elif statement:
                     self._module_statement(statement)
                 continue
@@ -94,11 +90,13 @@ class _Parser:
             if end == "{":
                 depth += 1
                 self.scopes.append({})
+                self.variables.append({})
                 self.scope_count += 1
                 self.scope_numbers.append(self.scope_count)
             elif end == "}":
                 depth -= 1
                 self.scopes.pop()
+                self.variables.pop()
                 self.scope_numbers.pop()
                 if depth == 0:
                     self.result.functions[function.name] = function
@@ -133,71 +131,41 @@ class _Parser:
         stripped = before.strip()
         if not stripped or _HEADER.search(stripped) or stripped.endswith(":"):
             return False
-        return not stripped.startswith(".loc")
+        return not stripped.startswith(".loc ")
 
     def _module_statement(self, statement: str) -> None:
         if statement.startswith(".version"):
             self.result.version = statement.split()[1]
         elif statement.startswith(".target"):
             self.result.target = statement.split()[1].rstrip(",")
-        elif (variable := self._variable(statement)) is not None:
+        elif (variable := variable_of(statement)) is not None:
             self.result.variables[variable.name] = variable
 
     # --- declarations ----------------------------------------------------------------------
 
     def _function(self, statement: str, header: re.Match[str]) -> Function:
         function = Function(name=header[3], is_kernel=header[1] == "entry")
-        offset = 0
-        params = []
-        for part in filter(None, (p.strip() for p in (header[5] or "").split(","))):
-            variable = self._variable(part)
-            if variable is None:
-                raise PtxError(f"cannot read parameter {part!r} of {function.name}")
-            offset = -(-offset // variable.align) * variable.align
-            params.append(Param(variable.name, offset, variable.bytes))
-            offset += variable.bytes
-        function.params, function.param_bytes = tuple(params), offset
+        function.params, function.param_bytes = params_of(header[5] or "", function.name)
+        function.results, _ = params_of((header[2] or "").strip("() \n\t"), function.name)
         limit = re.search(r"\.(?:maxntid|reqntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", statement)
         if limit:
             function.max_threads = int(limit[1]) * int(limit[2] or 1) * int(limit[3] or 1)
         return function
 
-    def _variable(self, statement: str) -> Variable | None:
-        text = re.sub(r"^(?:\s*\.(?:visible|extern|weak|common|managed)\b)+", "", statement).strip()
-        match = _DECLARATION.match(text)
-        if not match:
-            return None
-        space, attributes, name, dims, initial = match.groups()
-        kinds = [word for word in re.findall(r"\.(\w+)", attributes) if word in TYPE_BYTES]
-        if not kinds:
-            return None
-        align_match = re.search(r"\.align\s+(\d+)", attributes)
-        item = TYPE_BYTES[kinds[0]]
-        align = int(align_match[1]) if align_match else item
-        sizes = [int(n) if n else 0 for n in re.findall(r"\[\s*(\d*)\s*\]", dims)]
-        count = 1
-        for size in sizes:
-            count *= size
-        data = self._initial(initial, kinds[0]) if initial else b""
-        return Variable(name, space, align, item * count, data)
-
-    @staticmethod
-    def _initial(text: str, kind: str) -> bytes:
-        width = TYPE_BYTES[kind]
-        data = b""
-        for word in re.findall(r"[-+\w.]+", text):
-            if word[:2] in ("0f", "0F", "0d", "0D"):
-                data += int(word[2:], 16).to_bytes(width, "little")
-            elif re.fullmatch(r"[-+]?(0[xX][0-9a-fA-F]+|\d+)U?", word):
-                data += (int(word.rstrip("U"), 0) & ((1 << (8 * width)) - 1)).to_bytes(width, "little")
-            else:
-                raise PtxError(f"an initial value that is an address ({word}) is not supported")
-        return data
-
     # --- function bodies -------------------------------------------------------------------
 
     def _body(self, function: Function, statement: str) -> None:
         while label := _LABEL.match(statement):
+            rest = statement[label.end() :].strip()
+            if rest.startswith(".callprototype"):
+                function.prototypes[label[1]] = prototype_of(rest)
+                return
+            if rest.startswith(".branchtargets"):
+                names = rest.removeprefix(".branchtargets").split(",")
+                function.branch_targets[label[1]] = tuple(name.strip() for name in names)
+                return
+            if rest.startswith(".calltargets"):
+                return
             function.body.append(label[1])
             statement = statement[label.end() :].strip()
         if not statement:
@@ -208,20 +176,23 @@ class _Parser:
             function.body.append(self._instruction(statement))
 
     def _directive(self, function: Function, statement: str) -> None:
-        if statement.startswith(".loc"):
+        if statement.startswith(".loc "):
             words = statement.split()
             # code inlined from a header counts for the line that called it
             line = int(words[4]) if len(words) > 4 else int(words[2])
             self.line = line or self.line
         elif statement.startswith(".reg"):
             self._registers(function, statement)
-        elif (variable := self._variable(statement)) is not None:
-            function.variables.append(variable)
+        elif (variable := variable_of(statement)) is not None:
+            # variables of an inner scope may hide others, as registers do
+            unique = variable.name if len(self.scopes) == 1 else f"{variable.name}@{self.scope_numbers[-1]}"
+            self.variables[-1][variable.name] = unique
+            function.variables.append(replace(variable, name=unique))
         elif not statement.startswith(_DIRECTIVES):
             raise PtxError(f"the directive {statement.split(maxsplit=1)[0]} in {function.name} is not supported")
 
     def _registers(self, function: Function, statement: str) -> None:
-        words = statement.replace(",", " ").split()
+        words = re.sub(r"^\.reg\s*\.", ".reg .", statement).replace(",", " ").split()
         kind, names = words[1].lstrip("."), words[2:]
         for name in names:
             family = re.fullmatch(r"([%$\w]+)<(\d+)>", name)
@@ -243,9 +214,14 @@ class _Parser:
             rest = f"{more} {rest}"
         opcode, *mods = head.split(".")
         rest = rest.strip()
-        if opcode in ("bra", "brx"):
+        if opcode == "brx":
+            index, target = (part.strip() for part in rest.split(","))
+            return Instruction(opcode, tuple(mods), (self._operand(index),), guard, negated, self.line, target)
+        if opcode == "bra":
             target = rest.split(",")[0].strip()
             return Instruction(opcode, tuple(mods), (), guard, negated, self.line, target)
+        if opcode in TEXTURES:
+            rest = ""  # not executed, so their operands need not be understood
         operands = tuple(self._operand(part) for part in self._split(rest)) if rest else ()
         return Instruction(opcode, tuple(mods), operands, guard, negated, self.line)
 
@@ -291,8 +267,14 @@ class _Parser:
         if known or text[0] == "%" or text in ("_", "WARP_SZ"):
             return Reg(name)
         if match := re.fullmatch(r"([$\w]+)\s*([-+])\s*(\d+)", text):
-            return Symbol(match[1], int(match[2] + match[3]))
-        return Symbol(text)
+            return Symbol(self._variable_name(match[1]), int(match[2] + match[3]))
+        return Symbol(self._variable_name(text))
+
+    def _variable_name(self, name: str) -> str:
+        for scope in reversed(self.variables):
+            if name in scope:
+                return scope[name]
+        return name
 
     def _address(self, text: str) -> Address:
         match = re.fullmatch(r"([%$\w.@]+)\s*(?:\+\s*(-?\w+)|-\s*(\w+))?", text)

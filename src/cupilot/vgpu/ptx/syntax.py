@@ -93,6 +93,16 @@ class Instruction:
 
 
 @dataclass(frozen=True)
+class Relocation:
+    """A place in an initial value where the address of a symbol goes."""
+
+    offset: int
+    symbol: str
+    addend: int = 0
+    generic: bool = False
+
+
+@dataclass(frozen=True)
 class Variable:
     """A module- or function-scope variable in some state space."""
 
@@ -101,15 +111,25 @@ class Variable:
     align: int
     bytes: int  # 0 for an unsized extern array
     initial: Bytes = b""
+    relocations: tuple[Relocation, ...] = ()
 
 
 @dataclass(frozen=True)
 class Param:
-    """A kernel parameter and its place in the parameter buffer."""
+    """A parameter or result of a function, and its place in the parameter buffer."""
 
     name: str
     offset: int
     bytes: int
+    align: int = 1
+
+
+@dataclass(frozen=True)
+class Prototype:
+    """What an indirect call hands over and gets back."""
+
+    results: tuple[Param, ...]
+    params: tuple[Param, ...]
 
 
 @dataclass
@@ -120,6 +140,9 @@ class Function:
     is_kernel: bool
     params: tuple[Param, ...] = ()
     param_bytes: int = 0
+    results: tuple[Param, ...] = ()
+    prototypes: dict[str, Prototype] = field(default_factory=dict)
+    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     registers: dict[str, str] = field(default_factory=dict)
     variables: list[Variable] = field(default_factory=list)
     body: list[Instruction | str] = field(default_factory=list)  # a str is a label

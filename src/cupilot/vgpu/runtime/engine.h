@@ -133,6 +133,7 @@ struct Warp {
 static_assert(offsetof(Warp, tid) == 64 && offsetof(Warp, stack) == 512);
 
 struct LaunchState;
+struct AsyncState;
 
 // What one host thread counted.
 struct Tally {
@@ -158,7 +159,8 @@ struct Context {
     u32 ctaid[3], nctaid[3], ntid[3], pad;
     u64* counts;  // executions and active lanes of each basic block
     u64* variables;
-    u32 dynamic_shared_bytes, pad2;
+    u32 dynamic_shared_bytes, sm, sms, pad2;
+    u64 workspace;  // of a grid that waits for itself
     // not known to translated code
     Site* sites;
     LaunchState* launch;
@@ -176,8 +178,10 @@ struct Context {
     // local memory: per warp, words of the lanes side by side
     u8* local;
     u64 local_bytes;  // of one thread
+    AsyncState* async;  // copies under way; made when the first one is
 };
 static_assert(offsetof(Context, counts) == 64 && offsetof(Context, variables) == 72);
+static_assert(offsetof(Context, sm) == 84 && offsetof(Context, workspace) == 96);
 
 // --- findings -------------------------------------------------------------------------------
 
@@ -192,6 +196,7 @@ struct LaunchState {
     u64 blocks = 0, blocks_run = 0, lane_instructions = 0;
     u32 resident = 1;
     bool cooperative = false;
+    u64 workspace = 0;
     std::vector<u64> counts;
     std::vector<Site> sites;
     std::vector<Traffic> traffic;
@@ -262,6 +267,10 @@ void publish(Context* c, Warp* w);
 // A barrier: what its warps did to shared memory is ordered before what follows.
 void order_shared(Context* c, u32 warps, bool all);
 void* lazy_pages(u64 bytes);
+// The life of a block's asynchronous copies: a block begins with none, and those under way at its end still arrive.
+void begin_async(Context* c);
+void end_async(Context* c);
+void free_async(Context* c);
 
 // Run a launch; returns a cudaError_t number.
 int run_launch(KernelInfo* kernel, const u32 grid[3], const u32 block[3], void** args, u64 dynamic_shared, u32 resident);

@@ -1,13 +1,8 @@
 // Local memory: each thread's own, kept as hardware does: the words of a warp's lanes side by side.
+#include "local.h"
+
 #include "findings.h"
 #include "move.h"
-
-static u8* word_of(Context* c, Warp* w, u64 offset, u32 lane) {
-    u64 words = (c->local_bytes + 3) / 4;
-    return c->local + ((u64)w->index * words + offset / 4) * 4 * LANES + lane * 4 + offset % 4;
-}
-
-u8* local_word(Context* c, Warp* w, u64 offset, u32 lane) { return word_of(c, w, offset, lane); }
 
 static bool inside(Context* c, Warp* w, u32 site, u32 lane, u64 offset, u32 bytes, bool store) {
     bool in = offset + bytes <= c->local_bytes && offset < c->local_bytes;
@@ -23,7 +18,7 @@ static void move_word(Context* c, Warp* w, u64 offset, u32 lane, void* data) {
     for (u32 v = 0; v < V; v++) {
         u8* element = value + (v * LANES + lane) * W;
         for (u32 part = 0; part < W; part += W < 4 ? W : 4) {
-            u8* p = word_of(c, w, offset + v * W + part, lane);
+            u8* p = local_word(c, w, offset + v * W + part, lane);
             if (STORE)
                 memcpy(p, element + part, W < 4 ? W : 4);
             else
@@ -46,7 +41,7 @@ static void local_access(Context* c, Warp* w, u32 site, const u64* address, u32 
     u32 lines = difference ? lanes : std::max<u32>(BYTES / 4, 1);
     s.sector_total += difference ? lanes : 4 * lines, s.wavefront_total += lines;
     if (W == 4 && !difference && mask == FULL && first + BYTES <= c->local_bytes && first % BYTES == 0) {
-        u8* p = word_of(c, w, first, 0);
+        u8* p = local_word(c, w, first, 0);
         if (STORE)
             memcpy(p, data, V * 4 * LANES);
         else

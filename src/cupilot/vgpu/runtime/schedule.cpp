@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "engine.h"
+#include "print.h"
 
 enum State : u8 { EXITED = 0, AT_BARRIER = 1, YIELDED = 2, TRAPPED = 3 };
 // Back edges a warp may take before another warp runs: small, so that the warps of a block advance
@@ -23,6 +24,7 @@ constexpr i32 FUEL = 1;
 constexpr u64 MINIMUM_SAMPLE = 3, OVERSPENT = 4;
 constexpr u64 BLOCK_SAMPLE_LIMIT = 256;
 // Turns of a block after which it may be waiting for another one; turns between looks at the others.
+constexpr u64 PARAM_BYTES = 32768;
 constexpr u64 PATIENCE = 1 << 15, TURNS = 64;
 
 Engine& engine() {
@@ -82,6 +84,7 @@ struct Resident {
         free(warps);
         free(shared);
         if (local_size) munmap(context.local, local_size);
+        free_async(&context);
     }
 
     Warp* warp(u32 i) { return (Warp*)(warps + (u64)i * warp_stride); }
@@ -91,6 +94,8 @@ struct Resident {
         c.ctaid[0] = (u32)(index % l.grid[0]);
         c.ctaid[1] = (u32)(index / l.grid[0] % l.grid[1]);
         c.ctaid[2] = (u32)(index / l.grid[0] / l.grid[1]);
+        c.sm = (u32)(index % (u64)std::max(engine().device.sms, 1)), c.sms = (u32)engine().device.sms;
+        c.workspace = l.workspace;
         c.stamp = ++c.tally->blocks;
         // marks are bytes: two blocks share one only by chance, and never neighbours
         c.block_mark = (u8)(MARK + (u32)(index * 2654435761u >> 7) % 250);
@@ -98,6 +103,7 @@ struct Resident {
         c.l1.clear(), c.l2.clear();
         clear_shared();
         for (Barrier& b : c.barriers) b = Barrier{};
+        begin_async(&c);
         place_threads();
         state.assign(warp_count, YIELDED);
         rounds = 0;
@@ -144,6 +150,7 @@ struct Resident {
         if ((++rounds & 255) == 0) look_at_clock();
         bool running = false, waiting = false;
         for (u32 i = 0; i < warp_count; i++) running |= state[i] == YIELDED, waiting |= state[i] == AT_BARRIER;
+        if (!waiting && !running) end_async(&context);
         if (!waiting) return running;
         if (!open_barriers() && !running) deadlock();
         return !l.stop;
@@ -379,6 +386,9 @@ extern "C" u32 vg_barrier_result(Context* c, u32 number, u32 kind) {
     return kind == 0 ? b.result_popc : kind == 1 ? b.result_any : b.result_all;
 }
 
+// Time passes by being looked at: the same every time, and enough for loops that wait.
+extern "C" u64 vg_clock(Context* c, u32 nanoseconds) { return (c->clock += 64) * (nanoseconds ? 16 : 1); }
+
 int run_launch(KernelInfo* kernel, const u32 grid[3], const u32 block[3], void** args, u64 dynamic_shared, u32 resident) {
     Engine& e = engine();
     auto* l = new LaunchState;
@@ -392,15 +402,24 @@ int run_launch(KernelInfo* kernel, const u32 grid[3], const u32 block[3], void**
     l->counts.assign(2 * kernel->block_instructions.size(), 0);
     l->sites.assign(kernel->sites.size(), Site{});
     e.launches.push_back(l);
-    std::vector<u8> params(kernel->param_bytes + 64, 0);
+    // one buffer for the parameters of all launches: kernels may take their address
+    static u64 kept = 0;
+    if (!kept) kept = allocate(PARAM_BYTES, "kernel parameters"), mark_written(kept, PARAM_BYTES);
+    u8* params = (u8*)kept;
     for (size_t i = 0; i < kernel->param_offsets.size(); i++)
-        memcpy(params.data() + kernel->param_offsets[i], args[i], kernel->param_sizes[i]);
+        memcpy(params + kernel->param_offsets[i], args[i], kernel->param_sizes[i]);
+    if (l->cooperative) {
+        static u64 workspace = 0;
+        if (!workspace) workspace = allocate(4096, "grid workspace"), mark_written(workspace, 4096);
+        memset((void*)workspace, 0, 4096);
+        l->workspace = workspace;
+    }
     u64 most = std::max<u64>(1, (u64)l->resident * (u64)std::max(e.device.sms, 1));
     if (e.settings.sample_budget && !l->cooperative)
-        run_sample(*l, params.data(), most);
+        run_sample(*l, params, most);
     else
-        run_all(*l, params.data(), most);
-    if (!l->printed.empty()) fwrite(l->printed.data(), 1, l->printed.size(), stdout);
+        run_all(*l, params, most);
+    if (!l->printed.empty()) device_print(l->printed);
     // cudaErrorLaunchFailure stands for whatever else stops a kernel
     return l->error ? l->error : l->stop ? 719 : 0;
 }

@@ -1,0 +1,157 @@
+"""Running a whole CUDA program on the virtual GPU, in a process of its own.
+
+The program is a shared library; the process (``python -m cupilot.devices.program JOB``) sets up the virtual GPU, loads
+it and calls its ``main``.  Standard input and output, the working folder and the environment are the caller's, but for
+variables that may hold a secret.  The process has its own group and limits; the group is killed when the time is up.
+Network and files are not restricted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cupilot.devices.process import limit_self
+from cupilot.devices.virtual import GRACE_S, NEWEST, OLDEST, VirtualDevice
+from cupilot.gpu import load_spec
+from cupilot.records import Failure, Resources, from_plain, to_plain
+from cupilot.toolchain.cuda import find_cuda
+from cupilot.toolchain.program import BuiltProgram, ProgramSource, build_program
+from cupilot.vgpu.machine import Finding, Machine
+
+JOB, JOURNAL, REFUSAL = "job.json", "findings", "refusal"
+
+
+@dataclass(frozen=True)
+class ProgramJob:
+    """What the process is asked to do."""
+
+    library: str
+    runtime: str
+    gpu: str
+    device: str
+    resources: tuple[tuple[str, Resources], ...]
+    arguments: tuple[str, ...]
+    hidden: tuple[str, ...]
+    checks: bool
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """How a program ended: its status (negative: the signal), a time-out, or why it was not started."""
+
+    status: int
+    timed_out: bool
+    refusal: str
+    findings: tuple[Finding, ...]
+
+
+def build_for(device: VirtualDevice, source: ProgramSource, cache: Path) -> BuiltProgram | Failure:
+    """Compile a program for a virtual GPU; builds are kept below ``cache``."""
+    arch = f"sm_{round(min(max(device.spec.capability, OLDEST), NEWEST) * 10)}"
+    return build_program(source, arch, cache / "programs", find_cuda())
+
+
+def run_program(
+    device: VirtualDevice,
+    built: BuiltProgram,
+    arguments: Sequence[str],
+    timeout_s: float,
+    *,
+    checks: bool = True,
+    hidden: Sequence[str] = (),
+) -> ProgramRun:
+    """Run to the end; ``arguments`` begin with the program's name, ``hidden`` are variables it must not see."""
+    with tempfile.TemporaryDirectory(prefix="cupilot-") as name:
+        folder = Path(name)
+        job = ProgramJob(
+            str(built.library), str(device.runtime()), device.spec.name, device.name, built.resources,
+            tuple(arguments), tuple(hidden), checks, timeout_s,
+        )  # fmt: skip
+        (folder / JOB).write_text(json.dumps(to_plain(job)))
+        status, timed_out = _wait((sys.executable, "-P", "-m", "cupilot.devices.program", str(folder)), timeout_s)
+        refusal = (folder / REFUSAL).read_text() if (folder / REFUSAL).exists() else ""
+        return ProgramRun(status, timed_out, refusal, _read_findings(folder / JOURNAL))
+
+
+def _wait(command: Sequence[str], timeout_s: float) -> tuple[int, bool]:
+    """Status and whether the time was up; nothing of the process group is left."""
+    process = subprocess.Popen(command, start_new_session=True)
+    timed_out = False
+    try:
+        process.wait(timeout_s + GRACE_S)
+    except subprocess.TimeoutExpired:
+        timed_out = True
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return process.returncode, timed_out
+
+
+def _read_findings(journal: Path) -> tuple[Finding, ...]:
+    if not journal.exists():
+        return ()
+    parts = journal.read_bytes().decode(errors="replace").split("\0")[:-1]
+    return tuple(Finding(kind, message) for kind, message in zip(parts[::2], parts[1::2], strict=False))
+
+
+# --- in the process of the program ------------------------------------------------------------
+
+
+def main(folder: Path) -> None:
+    job = from_plain(ProgramJob, json.loads((folder / JOB).read_text()))
+    limit_self(job.timeout_s)
+    for name in job.hidden:
+        os.unsetenv(name)
+    machine = Machine(load_spec(job.gpu), Path(job.runtime), dict(job.resources), job.device)
+    machine.run_program(folder / JOURNAL, job.timeout_s, job.checks)
+    # a C program's dispositions, which Python changes
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        entry = ctypes.CDLL(job.library, mode=os.RTLD_NOW | os.RTLD_LOCAL).main
+    except (OSError, AttributeError) as error:
+        (folder / REFUSAL).write_text(_refusal(str(error)))
+        return
+    _enter(entry, job.arguments)
+
+
+def _enter(entry: Any, arguments: Sequence[str]) -> NoReturn:
+    libc = ctypes.CDLL(None)
+    texts = [os.fsencode(argument) for argument in arguments]
+    vector = (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
+    entry.restype = ctypes.c_int
+    # exit as C does it: static destructors, buffers
+    libc.exit(entry(len(texts), vector, ctypes.c_void_p.in_dll(libc, "environ")))
+    raise AssertionError("exit returned")
+
+
+def _refusal(text: str) -> str:
+    symbol = text.rpartition("undefined symbol: ")[2].partition(" ")[0]
+    if symbol == "main":
+        return "the program has no function main"
+    if symbol == text.partition(" ")[0] or "undefined symbol" not in text:
+        return f"the program cannot be loaded: {text}"
+    if symbol.startswith("cuda"):
+        return f"unsupported on the virtual GPU: the runtime call {symbol}"
+    if symbol.startswith("cu") and symbol[2:3].isupper():
+        return f"unsupported on the virtual GPU: the driver call {symbol}"
+    if symbol.startswith("nvrtc"):
+        return f"unsupported on the virtual GPU: {symbol} (compiling while the program runs)"
+    return f"none of the program's files defines {symbol}"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

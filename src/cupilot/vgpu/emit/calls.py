@@ -1,0 +1,160 @@
+"""Calls of device functions: frames on the local stack, returns through the stack of waiting lanes.
+
+A call puts the place behind it on the stack of waiting lanes, with the frame to go back to, and jumps.  Lanes that
+return drop out; when the last of them has, the place behind the call is popped and all go on together.  Parameters and
+results are copied between frames.  A function that may run again before a call returns keeps its registers in its frame
+meanwhile.  Lanes that call different functions through a pointer go one function after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cupilot.vgpu import layout
+from cupilot.vgpu.emit.operands import Operands
+from cupilot.vgpu.emit.program import Program, call_parts, called_name, function_value
+from cupilot.vgpu.emit.storage import Frame, place_handed
+from cupilot.vgpu.emit.text import LANES
+from cupilot.vgpu.ptx.flow import Block
+from cupilot.vgpu.ptx.syntax import Function, Instruction, Operand, Reg
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Sizes and places of what a call hands over and gets back, in the called function's frame."""
+
+    results: tuple[tuple[int, int], ...]
+    params: tuple[tuple[int, int], ...]
+
+
+class Calls(Operands):
+    """The part of the emitter that calls."""
+
+    program: Program
+    bases: dict[str, int]  # number of each function's first block
+    frames: dict[str, Frame]
+    frame_limit: int
+    stack_depth: int
+
+    def signature(self, instruction: Instruction) -> Signature:
+        _, _, _, prototype = call_parts(instruction)
+        name = called_name(instruction)
+        shape: Function | object = self.module.functions[name] if name else self.function.prototypes.get(prototype)
+        if shape is None:
+            raise self.unsupported("a call through a pointer without a prototype")
+        results, params = shape.results, shape.params  # type: ignore[attr-defined]
+        offsets, _ = place_handed(results, params)
+        placed = [(o, p.bytes) for o, p in zip(offsets, (*results, *params), strict=True)]
+        return Signature(tuple(placed[: len(results)]), tuple(placed[len(results) :]))
+
+    def copy_frame(self, source: int, target: int, size: int) -> None:
+        """Bytes of every lane from one place of the local stack to another; both are relative to this frame."""
+        base = self.frame_base()
+        start, end = (self.op(f"add i32 {base}, {offset}") for offset in (source, target))
+        self.call("void", "vg_copy_frame", f"ptr %c, ptr %w, i32 {start}, i32 {end}, i32 {size}",
+                  "ptr, ptr, i32, i32, i32")  # fmt: skip
+
+    def emit_call(self, block: Block, instruction: Instruction) -> None:
+        """Hand over arguments, remember the way back, and jump."""
+        _, target, arguments, _ = call_parts(instruction)
+        name = called_name(instruction)
+        index, back = block.index, block.successors[0]
+        mask = self.mask
+        if not name:
+            mask = self._one_target(index, self.flow.blocks[back].successors[0], target)  # type: ignore[arg-type]
+        for (offset, size), argument in zip(self.signature(instruction).params, arguments, strict=True):
+            self.copy_frame(self.frame.offsets[argument], self.frame.bytes + offset, size)
+        if self.program.reenters(self.function.name, name):
+            self._save(block)
+        self.push(str(self.number(back)), mask, self.load_field("%w", layout.WARP_RPC, "i32"))
+        self.store_field("%w", layout.WARP_MASK, "i32", mask)
+        self.store_field("%w", layout.WARP_RPC, "i32", str(layout.NO_RECONVERGENCE))
+        frame = self.op(f"add i32 {self.frame_base()}, {self.frame.bytes}")
+        self.store_field("%w", layout.WARP_FRAME, "i32", frame)
+        room = self.call("i32", "vg_enter", f"ptr %c, ptr %w, i32 {self.frame_limit}, i32 {self.stack_depth}, "
+                         f"i32 {instruction.line}", "ptr, ptr, i32, i32, i32")  # fmt: skip
+        full = self.op(f"icmp eq i32 {room}, 0")
+        self.line(f"br i1 {full}, label %overflow, label %enter{self.number(index)}")
+        self.out.append(f"enter{self.number(index)}:")
+        if name:
+            self.line(f"br label %b{self.bases[name]}")
+        else:
+            self._dispatch()
+
+    def _one_target(self, index: int, meet: int, target: Operand) -> str:
+        """Lanes that call what the first active lane calls; the others come here again when those are back."""
+        number = self.number(index)
+        values = self.fetch(target, "i64", True)
+        first = self.call("i32", "llvm.cttz.i32", f"i32 {self.mask}, i1 false", "i32, i1")
+        self._target = self.op(f"extractelement <{LANES} x i64> {values}, i32 {first}")
+        equal = self.op(f"icmp eq <{LANES} x i64> {values}, {self.splat(self._target, 'i64')}")
+        same = self.op(f"and i32 {self.lane_bits(equal)}, {self.mask}")
+        others = self.op(f"xor i32 {same}, {self.mask}")
+        alone = self.op(f"icmp eq i32 {others}, 0")
+        self.line(f"br i1 {alone}, label %together{number}, label %apart{number}")
+        self.out.append(f"apart{number}:")
+        self.push_meeting(number, self.number(meet))
+        self.push(str(number), others, self.load_field("%w", layout.WARP_RPC, "i32"))
+        self.line(f"br label %together{number}")
+        self.out.append(f"together{number}:")
+        return same
+
+    def _dispatch(self) -> None:
+        cases = " ".join(
+            f"i64 {function_value(self.module, name)}, label %b{self.bases[name]}" for name in self.program.pointed_at
+        )
+        self.line(f"switch i64 {self._target}, label %bad_call [ {cases} ]")
+
+    def _save(self, block: Block) -> None:
+        for name in self.flow.members(self.flow.live_out[block.index]):
+            self.frame.save(name, -(-self.slots.size(name) // LANES))
+            self._move_saved("vg_save", name)
+
+    def _move_saved(self, function: str, name: str) -> None:
+        kind = 0 if self.slots.size(name) == 4 else self.slots.size(name) // LANES
+        place = self.op(f"add i32 {self.frame_base()}, {self.frame.saved[name]}")
+        self.call("void", function, f"ptr %c, ptr %w, i32 {self.slots[name]}, i32 {place}, i32 {kind}",
+                  "ptr, ptr, i32, i32, i32")  # fmt: skip
+
+    def emit_return(self, instruction: Instruction) -> None:
+        """Behind a call: fetch the results, and the registers that were saved."""
+        results, _, _, _ = call_parts(instruction)
+        for (offset, size), result in zip(self.signature(instruction).results, results, strict=True):
+            self.copy_frame(self.frame.bytes + offset, self.frame.offsets[result], size)
+        if not self.program.reenters(self.function.name, called_name(instruction)):
+            return
+        assert self.block is not None
+        for name in self.flow.members(self.flow.live_in[self.block.index]):
+            if name in self.frame.saved:
+                self._move_saved("vg_restore", name)
+
+    # provided by the emitter
+    block: Block | None
+    frame: Frame
+    _target = ""
+
+    def number(self, index: int) -> int:
+        raise NotImplementedError
+
+    def push(self, pc: str, mask: str, rpc: str) -> None:
+        raise NotImplementedError
+
+    def push_meeting(self, number: int, meet: int) -> None:
+        raise NotImplementedError
+
+
+def runtime_call(e: Calls, i: Instruction) -> None:
+    """Functions that the CUDA runtime provides to device code."""
+    results, _, arguments, _ = call_parts(i)
+    base = e.frame_base()
+    places = [e.op(f"add i32 {base}, {e.frame.offsets[name]}") for name in (*arguments, *results)]
+    words = [f"i32 {place}" for place in places]
+    signature = ", ".join(["i32"] * (len(words) + 2))
+    e.call(
+        "void", f"vg_call_{called_name(i).strip('_')}",
+        ", ".join(["ptr %c", "ptr %w", f"i32 {e.lane_mask()}", f"i32 {i.line}", *words]),
+        f"ptr, ptr, {signature}",
+    )  # fmt: skip
+
+
+__all__ = ["Calls", "Reg", "runtime_call"]

@@ -1,0 +1,111 @@
+"""Moves and addresses (PTX ISA, "Data Movement and Conversion Instructions": mov, cvta, isspacep)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cupilot.vgpu import layout
+from cupilot.vgpu.lower.lanes import FLOATS, INT, Lanes, lanes_of
+from cupilot.vgpu.lower.table import Opcode
+from cupilot.vgpu.ptx.syntax import Instruction, Operand, Reg, Vector
+
+if TYPE_CHECKING:
+    from cupilot.vgpu.emit import Emitter
+
+MOVED = {
+    **INT, **FLOATS, "pred": "i1", "b8": "i8", "u8": "i8", "s8": "i8", "b128": "i128", "f16": "i16", "bf16": "i16",
+    "f16x2": "i32", "bf16x2": "i32",
+}  # fmt: skip
+WINDOWS = {"shared": layout.SHARED_WINDOW, "local": layout.LOCAL_WINDOW}
+SPACES = ("global", "const", "param", "shared", "local")
+
+
+def _mov(e: Emitter, i: Instruction) -> None:
+    target, source = i.operands
+    kind = MOVED.get(i.mods[-1])
+    if kind is None:
+        raise e.unsupported(f"the type .{i.mods[-1]}")
+    if isinstance(target, Vector):
+        _unpack(e, target.items, source, kind)
+    elif isinstance(source, Vector):
+        _pack(lanes_of(e, i), target, source.items, kind)
+    else:
+        o = lanes_of(e, i)
+        o.put(target, o.fetch(source, kind), kind)
+
+
+def _part(kind: str, items: tuple[Operand, ...]) -> str:
+    return f"i{int(kind[1:]) // len(items)}"
+
+
+def _pack(o: Lanes, target: Operand, items: tuple[Operand, ...], kind: str) -> None:
+    part = _part(kind, items)
+    result = ""
+    for number, item in enumerate(items):
+        value = o.convert("zext", o.fetch(item, part), part, kind)
+        if number:
+            value = o.op("shl", kind, value, _number(o, number * int(part[1:]), kind))
+            result = o.op("or", kind, result, value)
+        else:
+            result = value
+    o.put(target, result, kind)
+
+
+def _unpack(e: Emitter, items: tuple[Operand, ...], source: Operand, kind: str) -> None:
+    part = _part(kind, items)
+    results = []
+    for number, item in enumerate(items):
+        if not isinstance(item, Reg) or item.name == "_":
+            continue
+        # one result may live longer than the other, and so be kept for each lane
+        o = Lanes(e, e.is_vector(item.name))
+        value = o.fetch(source, kind)
+        if number:
+            value = o.op("lshr", kind, value, _number(o, number * int(part[1:]), kind))
+        results.append((o, item, o.convert("trunc", value, kind, part)))
+    for o, item, value in results:
+        o.put(item, value, part)
+
+
+def _number(o: Lanes, value: int, kind: str) -> str:
+    """A constant of any integer type, i128 too."""
+    return f"splat ({kind} {value})" if o.vector else str(value)
+
+
+def _space(e: Emitter, i: Instruction) -> str:
+    """The state space that the instruction names, without its ``::cta`` or ``::cluster``."""
+    named = [m.split("::")[0] for m in i.mods if m.split("::")[0] in SPACES]
+    if len(named) != 1:
+        raise e.unsupported("this state space")
+    return named[0]
+
+
+def _cvta(e: Emitter, i: Instruction) -> None:
+    """Global addresses are generic as they are; shared and local ones live in windows."""
+    o = lanes_of(e, i)
+    if i.mods[-1] != "u64":
+        raise e.unsupported(f"addresses of type .{i.mods[-1]}")
+    value = o.fetch(i.operands[1], "i64")
+    if window := WINDOWS.get(_space(e, i)):
+        value = o.op("sub" if i.has("to") else "add", "i64", value, o.const(window, "i64"))
+    o.put(i.operands[0], value, "i64")
+
+
+def _isspacep(e: Emitter, i: Instruction) -> None:
+    """Whether a generic address lies in a window; constants and parameters are in global memory here."""
+    o, space = lanes_of(e, i), _space(e, i)
+    window = o.op("lshr", "i64", o.fetch(i.operands[1], "i64"), o.const(56, "i64"))
+    if space in WINDOWS:
+        result = o.icmp("eq", "i64", window, o.const(WINDOWS[space] >> 56, "i64"))
+    elif space == "global":
+        result = o.icmp("eq", "i64", window, o.const(0, "i64"))
+    else:
+        raise e.unsupported(f"addresses of the space .{space}, which cannot be told from global ones")
+    o.put(i.operands[0], result, "i1")
+
+
+OPCODES = {
+    "mov": Opcode(_mov, "mov"),
+    "cvta": Opcode(_cvta, "cvta"),
+    "isspacep": Opcode(_isspacep, "isspacep"),
+}

@@ -1,0 +1,176 @@
+// How the worker process steers the runtime and asks what happened. Mirrored in cupilot/vgpu/machine.py.
+#include <cxxabi.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "cudart.h"
+#include "print.h"
+
+struct FindingView { const char* kind; const char* message; };
+struct SiteView { u64 requests, sectors, wavefronts, lane_bytes; };
+struct LaunchView {
+    const char* kernel;
+    u32 grid[3], block[3], dynamic_shared, resident;
+    u64 id, blocks_run;
+    const u64* counts;
+    u64 basic_blocks, sites, allocations;
+};
+
+// A message with the kernel's name as the program's author wrote it.
+static std::string readable(const std::string& message) {
+    static const std::string mark = "kernel _Z";
+    size_t start = message.find(mark);
+    if (start == std::string::npos) return message;
+    start += mark.size() - 2;
+    size_t end = message.find_first_not_of(
+        "_$.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", start);
+    if (end == std::string::npos) end = message.size();
+    char* name = abi::__cxa_demangle(message.substr(start, end - start).c_str(), nullptr, nullptr, nullptr);
+    if (!name) return message;
+    std::string out = message.substr(0, start) + name + message.substr(end);
+    free(name);
+    return out;
+}
+
+// Findings reach the journal as they are made, so that a program that crashes afterwards does not take them along.
+void write_journal() {
+    Runtime& r = runtime();
+    if (r.journal < 0) return;
+    for (; r.journalled < engine().findings.size(); r.journalled++) {
+        const Finding& f = engine().findings[r.journalled];
+        std::string entry = f.kind + '\0' + readable(f.message) + '\0';
+        if (write(r.journal, entry.data(), entry.size()) < 0) return;
+    }
+}
+
+extern "C" {
+
+void vgc_callbacks(Translate translate, Resident resident, Elapsed elapsed, Locate locate, Registers registers) {
+    Runtime& r = runtime();
+    r.translate = translate, r.resident = resident, r.elapsed = elapsed, r.locate = locate, r.registers = registers;
+}
+
+void vgc_device(const DeviceInfo* device) { engine().device = *device; }
+
+void vgc_settings(u64 sample_budget, double seconds_left, u32 threads) {
+    Settings& s = engine().settings;
+    s.sample_budget = sample_budget, s.threads = threads;
+    s.deadline_s = seconds_left > 0 ? steady_seconds() + seconds_left : 0;
+}
+
+void vgc_checks(int on) { engine().settings.checks = on != 0; }
+
+// From now on a whole program runs in this process; its findings go to a file (kind, NUL, message, NUL, ...).
+int vgc_program(const char* journal) {
+    runtime().program = true;
+    runtime().journal = open(journal, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    atexit(flush_prints);
+    return runtime().journal >= 0;
+}
+
+u64 vgc_image(u32 index, const void** data) {
+    *data = runtime().images[index].data;
+    return runtime().images[index].bytes;
+}
+
+// PTX given as text, without a host program around it.
+u32 vgc_register_ptx(const char* text, u64 bytes) {
+    Runtime& r = runtime();
+    r.images.push_back({text, bytes});
+    return (u32)r.images.size() - 1;
+}
+
+// Gives the error of the launch or of the kernel, and forgets it.
+int vgc_launch_kernel(u32 image, const char* name, const u32* grid, const u32* block, u64 shared, void** args,
+                      u32 cooperative) {
+    static auto* known = new std::map<std::pair<u32, std::string>, Registered>;
+    Registered& r = (*known)[{image, name}];
+    r.image = image, r.name = name;
+    LaunchShape shape{dim3(grid[0], grid[1], grid[2]), dim3(block[0], block[1], block[2]), shared};
+    shape.cooperative = cooperative != 0;
+    cudaError_t error = launch(&r, shape, args);
+    if (error == cudaSuccess) error = runtime().pending;
+    runtime().pending = cudaSuccess;
+    return fail(error);
+}
+
+void vgc_kernel_error(u32 id, const char* message) { runtime().kernels[id]->error = message; }
+
+void vgc_kernel(u32 id, void* function, u32 warp_bytes, u32 local_bytes, u32 shared_bytes, u32 param_bytes,
+                u32 max_threads, u32 params, const u32* offsets, const u32* sizes, u32 blocks, const u32* instructions,
+                const u32* lines, u32 sites, const SiteInfo* site_info, u32 variables, const u64* addresses) {
+    KernelInfo& k = *runtime().kernels[id];
+    k.function = (KernelFunction)function;
+    k.warp_bytes = warp_bytes, k.local_bytes = local_bytes, k.shared_bytes = shared_bytes;
+    k.param_bytes = param_bytes, k.max_threads = max_threads;
+    k.param_offsets.assign(offsets, offsets + params), k.param_sizes.assign(sizes, sizes + params);
+    k.block_instructions.assign(instructions, instructions + blocks), k.block_lines.assign(lines, lines + blocks);
+    k.sites.assign(site_info, site_info + sites);
+    k.variables.assign(addresses, addresses + variables);
+}
+
+// Address of a module's variable, made on first use; initial values are the caller's to copy when it is fresh.
+u64 vgc_variable(u32 image, const char* name, u64 bytes, u32* fresh) {
+    static auto* made = new std::map<std::pair<u32, std::string>, u64>;
+    *fresh = 0;
+    u64& address = (*made)[{image, name}];
+    if (!address) {
+        address = allocate(bytes, name);
+        mark_written(address, bytes);  // module variables start as zero or with their initial value
+        *fresh = 1;
+    }
+    for (auto& entry : runtime().variables)
+        if (entry.second.image == image && entry.second.name == name) entry.second.address = address;
+    return address;
+}
+
+void vgc_begin() {
+    Engine& e = engine();
+    Runtime& r = runtime();
+    for (LaunchState* l : e.launches) delete l;
+    e.launches.clear(), e.operations.clear(), e.findings.clear();
+    e.timed_out = false;
+    r.pending = r.sticky = last_error = cudaSuccess;
+    r.timed_launches = r.timed_operations = r.journalled = 0, r.timing = false;
+}
+
+u64 vgc_launches() { return engine().launches.size(); }
+u64 vgc_findings() { return engine().findings.size(); }
+u64 vgc_operations() { return engine().operations.size(); }
+
+// The error that nobody has asked for yet, of a call or of a kernel.
+int vgc_last_error() { return settled() != cudaSuccess ? runtime().sticky : last_error; }
+
+void vgc_finding(u64 i, FindingView* out) {
+    *out = {engine().findings[i].kind.c_str(), engine().findings[i].message.c_str()};
+}
+
+u64 vgc_operation(u64 i, const char** kind) {
+    *kind = engine().operations[i].kind.c_str();
+    return engine().operations[i].bytes;
+}
+
+void vgc_launch(u64 i, LaunchView* out) {
+    LaunchState& l = *engine().launches[i];
+    out->kernel = l.kernel->name.c_str(), out->id = l.kernel->id;
+    memcpy(out->grid, l.grid, 12), memcpy(out->block, l.block, 12);
+    out->dynamic_shared = l.dynamic_shared, out->resident = l.resident, out->blocks_run = l.blocks_run;
+    out->counts = l.counts.data(), out->basic_blocks = l.counts.size() / 2, out->sites = l.sites.size();
+    out->allocations = l.traffic.size();
+}
+
+void vgc_launch_site(u64 i, u64 site, SiteView* out) {
+    const Site& s = engine().launches[i]->sites[site];
+    *out = {s.requests, s.sector_total, s.wavefront_total, s.lane_bytes};
+}
+
+// Traffic of one allocation in a launch; returns the allocation's size.
+u64 vgc_launch_traffic(u64 i, u64 allocation, Traffic* out) {
+    *out = engine().launches[i]->traffic[allocation];
+    return engine().by_index[allocation]->bytes;
+}
+
+}  // extern "C"
