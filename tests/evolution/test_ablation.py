@@ -25,6 +25,8 @@ def test_variants_are_compared_with_the_full_system_of_the_same_seed() -> None:
         trace("no roofline", 10.0, 8.0, 8.0, 2.0),
         trace("no pool", 10.0, 9.0, 1.04, 1.0),
         trace("code-level crossover", 10.0, 4.0, 1.0, 0.5),
+        trace("no pool, no roofline", 10.0, 9.0, 9.0, 1.0),
+        trace("no pool, code-level crossover", 10.0, 9.0, 9.0, 9.0),
     ]
     rows = {row.variant: row for row in summarize(traces)}
     assert (rows["full"].needed, rows["full"].needed_ratio, rows["full"].reached) == (3, 1.0, 1.0)
@@ -36,6 +38,10 @@ def test_variants_are_compared_with_the_full_system_of_the_same_seed() -> None:
     assert rows["no pool"].needed == 2
     assert rows["no pool"].needed_ratio == pytest.approx(2 / 3)
     assert rows["code-level crossover"].final_latency_ratio == pytest.approx(0.5)
+    # against the variant without a pool, which needed two
+    assert rows["no pool, no roofline"].against == "no pool"
+    assert rows["no pool, no roofline"].needed_ratio == pytest.approx(3 / 2)
+    assert rows["no pool, code-level crossover"].final_latency_ratio == pytest.approx(9.0)
 
 
 def test_crossing_at_the_level_of_code_knows_nothing_of_needs() -> None:

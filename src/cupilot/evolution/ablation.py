@@ -2,8 +2,10 @@
 
 For each task and seed the full system and its variants search with the same number of candidates.
 What counts is how many candidates a variant needs to reach 95 % of the gain (plain time over best time)
-that the full system has at its end, and the time after the first and after all generations.  Kernels are evaluated
-once per task whatever variants ask for them; every candidate of a search counts all the same.
+that the full system has at its end, and the time after the first and after all generations.  A pool that knows a
+similar task often holds the answer, and then nothing else matters; so guidance and crossover are taken out both with
+the pool and without it, and each variant is compared with the one that differs in this part only.  Kernels are
+evaluated once per task whatever variants ask for them; every candidate of a search counts all the same.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from statistics import median
+from statistics import fmean
 
 from cupilot.contracts import Brief
 from cupilot.evolution.budget import Spending
@@ -28,7 +30,27 @@ from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Budget, Evaluation, Individual, Move, PoolRecord, RunInfo, Strategy, Task
 
 SHARE = 0.95
-VARIANTS = ("full", "no roofline", "no pool", "code-level crossover")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A system with parts taken out, and the one it is compared with."""
+
+    name: str
+    against: str
+    pool: bool = True
+    guided: bool = True
+    code_level: bool = False
+
+
+VARIANTS = (
+    Variant("full", "full"),
+    Variant("no pool", "full", pool=False),
+    Variant("no roofline", "full", guided=False),
+    Variant("code-level crossover", "full", code_level=True),
+    Variant("no pool, no roofline", "no pool", pool=False, guided=False),
+    Variant("no pool, code-level crossover", "no pool", pool=False, code_level=True),
+)
 
 Recall = Callable[[Task, Evaluation], tuple[PoolRecord, ...]]
 
@@ -71,9 +93,10 @@ class Trace:
 
 @dataclass(frozen=True)
 class Row:
-    """One variant over all tasks and seeds, against the full system."""
+    """One variant over all tasks and seeds; ratios are to the variant it is compared with."""
 
     variant: str
+    against: str
     needed: float
     needed_ratio: float
     first_latency_ratio: float
@@ -104,12 +127,12 @@ def run_ablation(
 
 
 def search(
-    task: Task, evaluator: Evaluator, spec: GpuSpec, recall: Recall, info: RunInfo, variant: str, jobs: int
+    task: Task, evaluator: Evaluator, spec: GpuSpec, recall: Recall, info: RunInfo, variant: Variant, jobs: int
 ) -> Trace:
     """One search by one variant."""
-    agents = CodeLevel() if variant == "code-level crossover" else Expert()
-    asked = recall if variant != "no pool" else lambda task, evaluation: ()
-    info = replace(info, guided=variant != "no roofline", patience=99)
+    agents = CodeLevel() if variant.code_level else Expert()
+    asked = recall if variant.pool else lambda task, evaluation: ()
+    info = replace(info, guided=variant.guided, patience=99)
     executor = LocalExecutor(jobs)
     try:
         with tempfile.TemporaryDirectory() as folder, closing(create_store(Path(folder) / "run")) as store:
@@ -118,7 +141,7 @@ def search(
     finally:
         executor.close(cancel=True)
     first = sum(1 for one in individuals if one.generation == 0)
-    return Trace(task.name, variant, info.seed, best_so_far(individuals), first)
+    return Trace(task.name, variant.name, info.seed, best_so_far(individuals), first)
 
 
 def best_so_far(individuals: Sequence[Individual]) -> tuple[float, ...]:
@@ -130,21 +153,22 @@ def best_so_far(individuals: Sequence[Individual]) -> tuple[float, ...]:
 
 
 def summarize(traces: Sequence[Trace]) -> tuple[Row, ...]:
-    """Each variant against the full system of the same task and seed."""
-    full = {(t.task, t.seed): t for t in traces if t.variant == "full"}
+    """Each variant against another of the same task and seed; the goal is the full system's."""
+    found = {(t.variant, t.task, t.seed): t for t in traces}
     rows = []
     for variant in VARIANTS:
         needed, ratios, first, final, reached = [], [], [], [], []
-        for trace in (t for t in traces if t.variant == variant):
-            base = full[trace.task, trace.seed]
-            goal_s = base.best_s[-1] / SHARE
+        for trace in (t for t in traces if t.variant == variant.name):
+            base = found[variant.against, trace.task, trace.seed]
+            goal_s = found["full", trace.task, trace.seed].best_s[-1] / SHARE
             needed.append(trace.needed(goal_s))
             ratios.append(max(trace.needed(goal_s), 1) / max(base.needed(goal_s), 1))
             first.append(trace.best_s[trace.first_generation - 1] / base.best_s[base.first_generation - 1])
             final.append(trace.best_s[-1] / base.best_s[-1])
             reached.append(trace.best_s[-1] <= goal_s)
+        share = sum(reached) / len(reached)
         rows.append(
-            Row(variant, median(needed), _mean(ratios), _mean(first), _mean(final), sum(reached) / len(reached))
+            Row(variant.name, variant.against, fmean(needed), _mean(ratios), _mean(first), _mean(final), share)
         )
     return tuple(rows)
 

@@ -46,9 +46,9 @@ def run(options: Namespace, terminal: Terminal) -> int:
     rows = summarize(traces)
     terminal.line()
     terminal.table(
-        ("variant", "candidates to 95 %", "against full", "time after first", "time at the end", "reached"),
+        ("variant", "candidates to 95 %", "against", "more of them", "time after first", "time at the end", "reached"),
         [
-            (r.variant, f"{r.needed:g}", f"{r.needed_ratio:.2f}x", f"{r.first_latency_ratio:.2f}x",
+            (r.variant, f"{r.needed:.1f}", r.against, f"{r.needed_ratio:.2f}x", f"{r.first_latency_ratio:.2f}x",
              f"{r.final_latency_ratio:.2f}x", f"{r.reached:.0%}")
             for r in rows
         ],
