@@ -143,8 +143,10 @@ def ptx_module(request: pytest.FixtureRequest, bench: Bench, tmp_path_factory: p
 
 def launch(bench: Bench, module: int, kernel: str, threads: int) -> tuple[list[str], np.ndarray, np.ndarray]:
     machine = bench.machine
-    data = np.random.default_rng(5).integers(-99, 99, (STEPS, 64, 4)).astype(
-        np.float32 if kernel == "primitives" else np.int32
+    data = (
+        np.random.default_rng(5)
+        .integers(-99, 99, (STEPS, 64, 4))
+        .astype(np.float32 if kernel == "primitives" else np.int32)
     )
     addresses = [machine.upload(data), machine.upload(np.zeros_like(data))]
     machine.begin(None, 20.0)

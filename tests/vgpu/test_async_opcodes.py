@@ -1,6 +1,6 @@
-"""Asynchronous copies of threads, their groups and bulk copies: what arrives, when, and what is found when nobody waits.
+"""Asynchronous copies of threads, their groups, and bulk copies: what arrives, and what is found when nobody waits.
 
-Barriers in shared memory have `test_mbarrier_opcodes.py`; what nvcc makes of CUDA's own classes `test_async_compiled.py`.
+Barriers in shared memory have `test_mbarrier_opcodes.py`; CUDA's own classes have `test_async_compiled.py`.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def test_sources_that_nobody_wrote(bench: Bench) -> None:
 
 @pytest.mark.parametrize("text", [
     "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%rd0], [%r11];",
-    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r10], [%rd0], 16, [%r11], %rs1;",
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [tile], [%rd0], 16, [0], 1;",
     "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd0], [%r10], 16, %rs1;",
     "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r10], %r0, [%r11];",
     "cp.async.ca.shared.global [%r10], [%rd0], 12;",
@@ -213,7 +213,7 @@ def test_sources_that_nobody_wrote(bench: Bench) -> None:
 def test_what_is_not_covered_says_so(bench: Bench, text: str) -> None:
     ran = found(bench, text)
     assert ran.kinds == ["unsupported"]
-    assert text.split(" ")[0].rstrip(";") in ran.findings[0].message
+    assert text.split(" ", maxsplit=1)[0].rstrip(";") in ran.findings[0].message
 
 
 # --- counters ---------------------------------------------------------------------------------
@@ -289,8 +289,8 @@ def test_bulk_reductions(bench: Bench, operation: str, dtype: type, fold: object
     rng = np.random.default_rng(3)
     low = 0 if np.issubdtype(dtype, np.unsignedinteger) else -50
     first, second = (rng.integers(low, 50, 512 // dtype().itemsize).astype(dtype) for _ in range(2))
-    text = f"""{TILE}{INDEX} setp.eq.u32 %p1, %r0, 0; ld.param.u64 %rd1, [p1]; {pointer(0, size=16)} shl.b32 %r11, %r0, 4;
-     cp.async.cg.shared.global [%r11], [%rd0], 16; {WAIT} bar.warp.sync -1;
+    text = f"""{START}{ONE} ld.param.u64 %rd1, [p1];
+     cp.async.cg.shared.global [%r11], [%rd5], 16; {WAIT} bar.warp.sync -1;
      @%p1 cp.reduce.async.bulk.global.shared::cta.bulk_group.{operation} [%rd1], [tile], 512;
      @%p1 {BULK_COMMIT} @%p1 cp.async.bulk.wait_group 0; ret;"""
     got = bench.clean(text, first, second)[1]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from forms import ENGINE
 from hypothesis import given
 from hypothesis import strategies as st
-from forms import ENGINE
 from ptxkit import INDEX, Bench, Ran, pointer
 
 BAR = ".shared .align 8 .b8 bar[64]; .shared .align 16 .b8 tile[1024];"
@@ -120,13 +120,14 @@ def test_any_order_of_steps(bench: Bench, count: int, drawn: list[tuple[str, int
 
 def test_lanes_arrive_one_after_the_other(bench: Bench) -> None:
     """32 arrivals at a barrier for 20: the phase ends in between."""
-    body = f"{init(20)} mbarrier.arrive.shared.b64 %rd9, [bar]; mbarrier.pending_count.b64 %r20, %rd9; {pointer(0)} st.global.u32 [%rd0], %r20;"
+    body = f"""{init(20)} {pointer(0)} mbarrier.arrive.shared.b64 %rd9, [bar]; mbarrier.pending_count.b64 %r20, %rd9;
+     st.global.u32 [%rd0], %r20;"""
     out = run(bench, body, np.zeros(32, np.uint32)).buffers[0]
     assert out.tolist() == [20 - n for n in range(20)] + [20 - n for n in range(12)]
 
 
 def test_generic_addresses_and_sinks(bench: Bench) -> None:
-    body = f"{init(32)} cvta.shared.u64 %rd3, %rd4; mov.u64 %rd4, bar; cvta.shared.u64 %rd3, %rd4; mbarrier.arrive.b64 _, [%rd3];"
+    body = f"{init(32)} mov.u64 %rd4, bar; cvta.shared.u64 %rd3, %rd4; mbarrier.arrive.b64 _, [%rd3];"
     body += wait(0, "w", "%rd3", "try_wait.parity.acquire.cta.b64") + wait("0, 100", "v")
     assert run(bench, body).kinds == []
 
@@ -160,6 +161,12 @@ def test_others_use_a_barrier_after_a_barrier(bench: Bench) -> None:
     assert run(bench, f"{start}{SYNC}{arrive}", threads=64).kinds == []
 
 
+def test_a_fence_shows_a_new_barrier_to_others(bench: Bench) -> None:
+    fences = "fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;"
+    body = f"@%p1 mbarrier.init.shared.b64 [bar], 64; {fences} mbarrier.arrive.shared.b64 _, [bar];"
+    assert run(bench, body, threads=64).kinds == []
+
+
 # --- what a phase orders ----------------------------------------------------------------------
 
 OTHER = "xor.b32 %r12, %r0, 32; shl.b32 %r12, %r12, 2; add.u32 %r12, %r12, tile; ld.shared.u32 %r20, [%r12];"
@@ -187,7 +194,8 @@ $step: and.b32 %r31, %r30, 1; shr.u32 %r32, %r30, 1; and.b32 %r32, %r32, 1; mad.
  bra.uni $next;
 $take:
  {{wait_full}}
- sub.u32 %r37, 31, %r13; shl.b32 %r37, %r37, 2; mad.lo.u32 %r37, %r31, 128, %r37; ld.shared.u32 %r36, [%r37+64]; mad.lo.u32 %r20, %r20, 5, %r36;
+ sub.u32 %r37, 31, %r13; mul.lo.u32 %r37, %r37, 4; mad.lo.u32 %r38, %r31, 128, tile; add.u32 %r37, %r37, %r38;
+ ld.shared.u32 %r36, [%r37]; mad.lo.u32 %r20, %r20, 5, %r36;
  mbarrier.arrive.shared.b64 _, [%r33+16];
 $next: add.u32 %r30, %r30, 1; setp.lt.u32 %p3, %r30, 9; @%p3 bra $step; {STORE}"""
 WAIT_EMPTY, WAIT_FULL = wait("%r35", "empty", "%r33+16"), wait("%r32", "full", "%r33")
@@ -229,7 +237,8 @@ def test_copies_that_arrive_at_a_barrier(bench: Bench, noinc: bool) -> None:
 
 def test_copies_are_complete_or_they_do_not_arrive(bench: Bench) -> None:
     """Without .noinc the count is as before when the copies are there, so one phase needs all its arrivals."""
-    body = f"{init(33)} {pointer(0)} cp.async.ca.shared.global [%r10], [%rd0], 4; cp.async.mbarrier.arrive.shared.b64 [bar];"
+    body = f"""{init(33)} {pointer(0)} cp.async.ca.shared.global [%r10], [%rd0], 4;
+     cp.async.mbarrier.arrive.shared.b64 [bar];"""
     test = "mbarrier.test_wait.parity.shared.b64 %p2, [bar], 0; selp.u32 %r20, 1, 0, %p2;"
     out = np.zeros(32, np.uint32)
     assert not run(bench, f"{body}{test}{STORE}", WORDS, out).buffers[1].any()

@@ -32,6 +32,12 @@ class SiteCount:
     wavefronts: int
     lane_bytes: int
 
+    def __add__(self, other: SiteCount) -> SiteCount:
+        return SiteCount(
+            self.requests + other.requests, self.sectors + other.sectors, self.wavefronts + other.wavefronts,
+            self.lane_bytes + other.lane_bytes,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class BufferTraffic:
@@ -67,7 +73,7 @@ def memory_counters(code: KernelCode, sites: Sequence[SiteCount]) -> dict[str, f
     """Requests, sectors and wavefronts by space and direction."""
     totals: dict[str, float] = {}
     for site, count in zip(code.sites, sites, strict=True):
-        if site.space in ("const", "param"):
+        if site.space in ("const", "param", "group"):
             continue
         space = site.space if site.space in ("shared", "local") else "global"
         atomic = site.text.startswith(("atom.", "red."))

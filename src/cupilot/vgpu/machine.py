@@ -350,6 +350,10 @@ class Machine:
             site = _Site()
             self._library.vgc_launch_site(index, number, ctypes.byref(site))
             sites.append(SiteCount(site.requests, site.sectors, site.wavefronts, site.lane_bytes))
+        sites = [
+            count if site.group < 0 else count + sites[site.group]
+            for site, count in zip(code.sites, sites, strict=True)
+        ]
         for number in range(view.allocations):
             moved = _Traffic()
             size = self._library.vgc_launch_traffic(index, number, ctypes.byref(moved))

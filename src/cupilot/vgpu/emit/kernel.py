@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from cupilot.vgpu import layout
 from cupilot.vgpu.emit.calls import Calls
+from cupilot.vgpu.emit.groups import find_groups
 from cupilot.vgpu.emit.operands import Site
 from cupilot.vgpu.emit.program import called_name, program_of
 from cupilot.vgpu.emit.storage import Frame, Slots, place_shared
@@ -142,6 +143,7 @@ class Emitter(Calls):
         self._entry(len(costs))
         text = "\n".join(
             [
+                *self.constants,
                 *sorted(self.declared.values()),
                 f"define i32 @{self.symbol}(ptr noalias %w, ptr noalias %c) {{",
                 *self.out,
@@ -163,6 +165,8 @@ class Emitter(Calls):
         self.out.append("entry:")
         self.line(f"%addresses = alloca [{LANES} x i64], align 64")
         self.line(f"%data = alloca [{16 * LANES} x i64], align 64")
+        for buffer in self.buffers:
+            self.line(buffer)
         start = self.load_field(w, layout.WARP_PC, "i32")
         self.line("br label %dispatch")
         self.out.append("dispatch:")
@@ -214,6 +218,7 @@ class Emitter(Calls):
         self.held = {}
         self._mask_vector = ""
         self.block = block
+        self.groups = find_groups(block.code)
         number = self.number(block.index)
         self.out.append(f"b{number}:")
         if block.index in self._meets:

@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from cupilot.vgpu import layout
+from cupilot.vgpu.emit.groups import Group
 from cupilot.vgpu.emit.program import function_value
 from cupilot.vgpu.emit.special import CLOCKS, special_register
 from cupilot.vgpu.emit.storage import Frame, Slots, declared_type
@@ -28,6 +29,7 @@ class Site:
     bytes: int
     store: bool
     relaxed: bool = False  # volatile and the like: meant to meet other threads' accesses
+    group: int = -1  # the site that counts for this one and its neighbours
 
 
 @dataclass
@@ -57,6 +59,7 @@ class Operands(IrText):
         self.held: dict[str, Held] = {}
         self.instruction: Instruction | None = None
         self.mask = ""
+        self.groups: dict[int, tuple[Group, int]] = {}
 
     @staticmethod
     def flow_of(function: Function, reentrant: bool) -> Flow:
@@ -244,6 +247,11 @@ class Operands(IrText):
         assert instruction is not None
         relaxed = any(instruction.has(mod) for mod in RELAXED)
         self.sites.append(Site(instruction.text, instruction.line, space, width, store, relaxed))
+        return len(self.sites) - 1
+
+    def member_site(self, load: Instruction, width: int, leader: int) -> int:
+        """A load that goes with others; what the leader counts counts for it."""
+        self.sites.append(Site(load.text, load.line, "shared", width, store=False, group=leader))
         return len(self.sites) - 1
 
     def unsupported(self, what: str) -> PtxError:

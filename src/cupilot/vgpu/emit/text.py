@@ -32,7 +32,22 @@ class IrText:
     def __init__(self) -> None:
         self.out: list[str] = []
         self.declared: dict[str, str] = {}
+        self.constants: list[str] = []
+        self.buffers: list[str] = []
         self.count = 0
+
+    def table(self, words: list[int]) -> str:
+        """A constant array of 32-bit words."""
+        name = f"@table{len(self.constants)}"
+        values = ", ".join(f"i32 {word}" for word in words)
+        self.constants.append(f"{name} = private unnamed_addr constant [{len(words)} x i32] [{values}], align 64")
+        return name
+
+    def buffer(self, size: int) -> str:
+        """Scratch memory of the function."""
+        name = f"%buffer{len(self.buffers)}"
+        self.buffers.append(f"{name} = alloca [{size} x i8], align 64")
+        return name
 
     def line(self, text: str) -> None:
         self.out.append("  " + text)

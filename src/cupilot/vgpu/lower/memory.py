@@ -14,6 +14,7 @@ from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Address, Instruction, Operand, R
 
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
+    from cupilot.vgpu.emit.groups import Group
 
 SPACES = ("global", "shared", "const", "local", "param")
 RAW = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
@@ -55,8 +56,30 @@ def _load(e: Emitter, i: Instruction) -> None:
     if space == "param":
         _load_param(e, i, items, kind, width)
         return
+    if id(i) in e.groups:
+        group, number = e.groups[id(i)]
+        if not group.emitted:
+            _load_group(e, group)
+        _put_items(e, items, kind, width, group.emitted, number * width * len(items))
+        return
     _access(e, f"vg_ld_{space}", i.operands[1], space, width, len(items), store=False)
     _put_items(e, items, kind, width)
+
+
+def _load_group(e: Emitter, group: Group) -> None:
+    """All loads of a group at the place of the first one, into a buffer of their own."""
+    size = group.width * group.count
+    leader = e.site("group", size, store=False)
+    words = [len(group.loads)]
+    for load, offset in zip(group.loads, group.offsets, strict=True):
+        words += [offset, e.member_site(load, size, leader)]
+    table, group.emitted = e.table(words), e.buffer(32 * size * len(group.loads))
+    _stage_addresses(e, Address(group.base), "shared")
+    e.call(
+        "void", f"vg_ld_group_{group.width}_{group.count}",
+        f"ptr %c, ptr %w, i32 {leader}, ptr %addresses, i32 {e.mask}, ptr {group.emitted}, ptr {table}",
+        "ptr, ptr, i32, ptr, i32, ptr, ptr",
+    )  # fmt: skip
 
 
 def _access(e: Emitter, function: str, address: Operand, space: str, width: int, count: int, *, store: bool) -> None:
@@ -71,10 +94,12 @@ def _access(e: Emitter, function: str, address: Operand, space: str, width: int,
     )  # fmt: skip
 
 
-def _put_items(e: Emitter, items: tuple[Operand, ...], kind: str, width: int) -> None:
+def _put_items(
+    e: Emitter, items: tuple[Operand, ...], kind: str, width: int, buffer: str = "%data", start: int = 0
+) -> None:
     raw = RAW[width]
     for number, item in enumerate(items):
-        place = e.field_at("%data", number * width * 32)
+        place = e.field_at(buffer, (start + number * width) * 32)
         value = e.op(f"load <32 x {raw}>, ptr {place}, align {min(32 * width, 64)}")
         _put_loaded(e, item, value, kind, width, vector=True)
 
@@ -126,8 +151,8 @@ def _store(e: Emitter, i: Instruction) -> None:
     _, width = _element(e, i)
     space = space_of(i)
     items = _items(i.operands[1])
-    if space == "const":
-        raise e.unsupported("a store to constant memory")
+    if space == "const" or i.has("async"):
+        raise e.unsupported("a store to constant memory" if space == "const" else "an asynchronous store")
     raw = RAW[width]
     if i.has("release"):
         _fence(e, i)

@@ -251,7 +251,9 @@ class _Parser:
         if text[0] == "(":
             return Vector(tuple(self._operand(item) for item in self._split(text[1:-1])))
         if text[0] == "[":
-            return self._address(text[1:-1].strip())
+            parts = self._split(text[1:-1])
+            # a tensor's address has coordinates behind the descriptor
+            return self._address(parts[0]) if len(parts) == 1 else Vector(tuple(self._operand(part) for part in parts))
         if "|" in text:
             first, second = text.split("|")
             return Pair(self._operand(first.strip()), self._operand(second.strip()))

@@ -48,6 +48,11 @@ bool release(u64 address) {
         madvise(a->state, size, MADV_DONTNEED);
         madvise(a->readers, size, MADV_DONTNEED);
     }
+    for (auto& stamps : e.stamps)
+        if (stamps.size() > a->index && stamps[a->index]) {
+            munmap(stamps[a->index], 2 * (a->bytes / 32 + 8) * sizeof(u32));
+            stamps[a->index] = nullptr;
+        }
     return true;
 }
 

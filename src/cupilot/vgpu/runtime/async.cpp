@@ -1,7 +1,7 @@
 // Copies from global to shared memory that the threads of a warp start and wait for (PTX ISA: cp.async).
 //
-// A copy is checked and counted when it is issued, like a load and a store; its bytes of shared memory are PENDING until
-// the thread waits for its group, and then written by its warp. Data is what global memory holds at that time.
+// A copy is checked and counted when it is issued, like a load and a store; its bytes of shared memory are PENDING
+// until the thread waits for its group, and then written by its warp. Data is what global memory holds at that time.
 // Groups are per thread, as in the ISA. L1 is passed by .ca and .cg alike.
 #include "async.h"
 
@@ -26,7 +26,8 @@ Queue& queue_of(Context* c, Warp* w) {
 void begin_async(Context* c) {
     if (!c->async) return;
     for (Queue& queue : c->async->queues) {
-        std::fill(queue.committed, queue.committed + LANES, 0), std::fill(queue.bulk_committed, queue.bulk_committed + LANES, 0);
+        memset(queue.committed, 0, sizeof queue.committed);
+        memset(queue.bulk_committed, 0, sizeof queue.bulk_committed);
         queue.issued = 0, queue.first = 0;
         queue.copies.clear(), queue.arrivals.clear(), queue.bulks.clear();
     }
@@ -76,7 +77,8 @@ u32 read_whole(Context* c, Warp* w, u32 site, const u64* source, u32 mask, u32 b
         return careful_lanes(c, w, site, source, mask, bytes, false, true);
     }
     count_global(c, s, a, first, mask, bytes, false);
-    if (c->checks && (!a->all_written || a->store_launch == c->launch->number)) check_read(c, w, site, s, a, first, bytes);
+    if (c->checks && (!a->all_written || a->store_launch == c->launch->number))
+        check_read(c, w, site, s, a, first, bytes);
     return mask;
 }
 
@@ -110,7 +112,7 @@ void gather(const u64* source, const u8* source_bytes, u32 mask, u32 bytes, u8* 
     }
 }
 
-// The write to shared memory: counted and checked as a store is, and PENDING from now on. Gives the lanes that are fine.
+// The write to shared memory: counted and checked as a store is, and PENDING from now on. Gives the fine lanes.
 u32 claim(Context* c, Warp* w, u32 site, const Copy& copy, u32 mask) {
     if (!mask) return 0;
     u32 bytes = copy.bytes;
@@ -190,7 +192,8 @@ void forget_landed(Queue& queue) {
 u32 below(const u32* numbers, const u32* limits) {
     u32 lanes = 0;
     for (u32 i = 0; i < LANES; i += 8) {
-        __m256i n = _mm256_load_si256((const __m256i*)(numbers + i)), l = _mm256_load_si256((const __m256i*)(limits + i));
+        __m256i n = _mm256_load_si256((const __m256i*)(numbers + i));
+        __m256i l = _mm256_load_si256((const __m256i*)(limits + i));
         lanes |= (u32)_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(l, n))) << i;
     }
     return lanes;

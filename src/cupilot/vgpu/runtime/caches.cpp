@@ -26,7 +26,7 @@ struct Orders {
 };
 static const Orders ORDERS;
 
-u32 Cache::touch(u64 line, u32 sectors, bool allocate) {
+[[gnu::always_inline]] inline u32 Cache::touch(u64 line, u32 sectors, bool allocate) {
     // a multiplicative hash spreads power-of-two strides, as the hardware's does
     u32 hash = (u32)((line * 0x9E3779B97F4A7C15ull) >> 32);
     Set& set = sets_[((u64)hash * sets_.size()) >> 32];
@@ -46,8 +46,8 @@ u32 Cache::touch(u64 line, u32 sectors, bool allocate) {
     return sectors & ~held;
 }
 
-static u32* stamps_of(Context* c, Allocation* a) {
-    auto& all = c->tally->stamps;
+[[gnu::always_inline]] static inline u32* stamps_of(Context* c, Allocation* a) {
+    auto& all = *c->tally->stamps;
     if (all.size() <= a->index) all.resize(engine().by_index.size(), nullptr);
     u32*& stamps = all[a->index];
     if (!stamps) stamps = (u32*)lazy_pages(2 * (a->bytes / 32 + 8) * sizeof(u32));
@@ -55,7 +55,7 @@ static u32* stamps_of(Context* c, Allocation* a) {
 }
 
 // Sectors of a line that this block has not moved before in this direction.
-static u32 first_time(Context* c, u32* stamps, u64 line_index, u32 sectors) {
+[[gnu::always_inline]] static inline u32 first_time(Context* c, u32* stamps, u64 line_index, u32 sectors) {
     __m128i now = _mm_set1_epi32((i32)c->stamp);
     __m128i* at = (__m128i*)(stamps + line_index * 4);
     __m128i old = _mm_loadu_si128(at);

@@ -93,6 +93,7 @@ struct Site {
     i32 line_delta[2 * LANES];
     u8 line_sectors[2 * LANES];
     Allocation* allocation = nullptr;
+    std::vector<Run> group_runs;  // of all loads of a group together
     // what was counted
     u64 requests = 0, sector_total = 0, wavefront_total = 0, lane_bytes = 0;
 };
@@ -140,8 +141,7 @@ struct Tally {
     std::vector<u64> counts;
     std::vector<Site> sites;
     std::vector<Traffic> traffic;
-    std::vector<u32*> stamps;  // by allocation: the block that last read / wrote a sector
-    u32 blocks = 0;
+    std::vector<u32*>* stamps = nullptr;  // by allocation: the block that last read / wrote a sector
 };
 
 // One of a block's barriers. Warps arrive as a whole.
@@ -239,6 +239,8 @@ struct Engine {
     std::mutex mutex;
     bool timed_out = false;
     u32 launch_count = 0;
+    std::atomic<u32> block_count{0};
+    std::vector<std::vector<u32*>> stamps;  // by host thread; kept from launch to launch
 };
 
 Engine& engine();

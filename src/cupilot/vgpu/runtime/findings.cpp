@@ -21,7 +21,8 @@ std::string place(Context* c, Warp* w, u32 line, u32 lane) {
 void access_finding(Context* c, Warp* w, u32 site, u32 lane, u64 address, u32 bytes, bool store, const char* space,
                     const char* kind, const std::string& near) {
     // an instruction is told of once for each thing it does wrong
-    static const char* const KINDS[] = {"out-of-bounds", "misaligned", "use-after-free", "uninitialized", "async-race"};
+    static const char* const KINDS[] = {"out-of-bounds", "misaligned", "use-after-free", "uninitialized", "async-race",
+                                        "shared-race",   "global-race", "invalid-barrier"};
     u32 bit = 0;
     while (bit < std::size(KINDS) && strcmp(kind, KINDS[bit])) bit++;
     u32& told = c->sites[site].told;

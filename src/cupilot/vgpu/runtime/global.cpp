@@ -3,7 +3,8 @@
 namespace {
 
 // The marks of older launches say no more than that a byte was written.
-void settle_pages(Allocation* a, u32 launch, u64 offset, u64 bytes) {
+inline void settle_pages(Allocation* a, u32 launch, u64 offset, u64 bytes) {
+    if (a->state_launch[offset / PAGE] == launch && offset % PAGE + bytes <= PAGE) return;
     for (u64 page = offset / PAGE; page <= (offset + bytes - 1) / PAGE; page++) {
         if (a->state_launch[page] == launch) continue;
         if (a->state_launch[page]) settle(a->state + page * PAGE, PAGE);

@@ -2,8 +2,8 @@
 //
 // The object's 64 bits hold its counts, so it lives and dies with the memory it is in; which warps arrived in a phase,
 // and what is still to arrive by itself, is known beside it. What arrives by itself does so when somebody tests the
-// barrier. Whoever finds a phase over orders what the warps that arrived in it did to shared memory before what follows:
-// a kernel that does not wait is seen. What such a warp did between its arrival and that moment is ordered as well.
+// barrier. Whoever finds a phase over orders what the warps that arrived in it did to shared memory before what
+// follows: a kernel that does not wait is seen. What they did between their arrival and that moment is ordered as well.
 #include <algorithm>
 #include <cstring>
 
@@ -60,7 +60,8 @@ struct Access {
     bool reach_memory(u64 given, bool generic, Use use) {
         address = (u32)given;
         if (generic && given >> 56 != SHARED_WINDOW) {
-            access_finding(c, w, site, lane, given, 8, true, "", "out-of-bounds", "; a barrier must be in shared memory");
+            access_finding(c, w, site, lane, given, 8, true, "", "out-of-bounds",
+                           "; a barrier must be in shared memory");
             return false;
         }
         u8 mark = c->checks && (u64)address + 8 <= c->shared_bytes ? c->shared_state[address] : (u8)NEVER;

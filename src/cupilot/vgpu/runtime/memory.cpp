@@ -47,6 +47,74 @@ static void const_access(ARGS(u64)) {
 FORM(1, 1) FORM(1, 2) FORM(1, 4) FORM(2, 1) FORM(2, 2) FORM(2, 4)
 FORM(4, 1) FORM(4, 2) FORM(4, 4) FORM(8, 1) FORM(8, 2)
 
+// --- groups of shared loads -----------------------------------------------------------------
+
+// Number of loads, then for each its offset from the base and its own site.
+struct GroupTable { u32 count; struct Load { i32 offset; u32 site; } load[1]; };
+
+static void learn_group(Site& s, const GroupTable& t) {
+    std::vector<Run> all;
+    for (u32 n = 0; n < t.count; n++)
+        for (u32 r = 0; r < s.runs; r++) all.push_back({s.run[r].delta + t.load[n].offset, s.run[r].bytes});
+    std::sort(all.begin(), all.end(), [](Run x, Run y) { return x.delta < y.delta; });
+    s.group_runs.clear();
+    for (Run run : all) {
+        if (s.group_runs.empty() || run.delta > s.group_runs.back().delta + (i32)s.group_runs.back().bytes)
+            s.group_runs.push_back(run);
+        else
+            s.group_runs.back().bytes =
+                (u32)std::max<i32>((i32)s.group_runs.back().bytes, run.delta + (i32)run.bytes - s.group_runs.back().delta);
+    }
+}
+
+// Every byte was written by this warp or before the last barrier; then it is read by this warp now.
+static bool group_is_fine(Context* c, Warp* w, const Site& s, u32 first) {
+    u8 me = warp_mark(w);
+    for (Run run : s.group_runs)
+        if (!only(c->shared_state + first + run.delta, run.bytes, WRITTEN, me)) return false;
+    for (Run run : s.group_runs) mark_readers(c->shared_readers + first + run.delta, run.bytes, me);
+    return true;
+}
+
+template <int W, int V>
+static void load_group(Context* c, Warp* w, u32 site, const u32* address, u32 mask, u8* data, const GroupTable& t) {
+    if (!mask) return;
+    constexpr u32 BYTES = W * V;
+    Site& s = c->sites[site];
+    u32 first = address[__builtin_ctz(mask)];
+    if (!same_pattern(s, address, mask, first)) learn(s, address, mask, BYTES), learn_group(s, t);
+    i64 low = (i64)first + s.group_runs.front().delta, high = (i64)first + s.group_runs.back().delta + s.group_runs.back().bytes;
+    bool aligned = true;
+    for (u32 n = 0; n < t.count; n++) aligned &= (first + t.load[n].offset) % BYTES == 0;
+    bool fine = low >= 0 && high <= (i64)c->shared_bytes && aligned && !s.misaligned;
+    if (fine && c->checks) {
+        c->interval_low = std::min(c->interval_low, (u32)low), c->interval_high = std::max(c->interval_high, (u32)high);
+        fine = group_is_fine(c, w, s, first);
+    }
+    if (!fine) {
+        // one by one, so that each is told of at its own place
+        for (u32 n = 0; n < t.count; n++) {
+            alignas(64) u32 moved[LANES];
+            for (int i = 0; i < LANES; i++) moved[i] = address[i] + (u32)t.load[n].offset;
+            shared_access<W, V, false>(c, w, t.load[n].site, moved, mask, data + n * BYTES * LANES);
+        }
+        return;
+    }
+    s.requests++, s.wavefront_total += s.passes, s.lane_bytes += (u64)__builtin_popcount(mask) * BYTES;
+    const u8* base = c->shared;
+    for (u32 n = 0; n < t.count; n++) {
+        const u8* from = base + t.load[n].offset;
+        move_pattern<W, V, false>(s, data + n * BYTES * LANES, [from, address](int i) { return from + address[i]; });
+    }
+}
+
+#define GROUP(V)                                                                                              \
+    extern "C" void vg_ld_group_4_##V(Context* c, Warp* w, u32 site, const u32* address, u32 mask, void* data, \
+                                      const GroupTable* table) {                                              \
+        load_group<4, V>(c, w, site, address, mask, (u8*)data, *table);                                       \
+    }
+GROUP(1) GROUP(2) GROUP(4)
+
 // --- other instructions ---------------------------------------------------------------------
 
 static bool in_shared(Space space, u64 address) {

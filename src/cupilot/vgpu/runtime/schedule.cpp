@@ -78,6 +78,7 @@ struct Resident {
         c.l1.resize(std::max<u64>(l1 / l.resident, 4096));
         u64 beside = std::min<u64>((u64)l.resident * e.device.sms, l.blocks);
         c.l2.resize(std::max<u64>(e.device.l2_bytes / std::max<u64>(beside, 1), 32768));
+        place_threads();
     }
 
     ~Resident() {
@@ -96,7 +97,7 @@ struct Resident {
         c.ctaid[2] = (u32)(index / l.grid[0] / l.grid[1]);
         c.sm = (u32)(index % (u64)std::max(engine().device.sms, 1)), c.sms = (u32)engine().device.sms;
         c.workspace = l.workspace;
-        c.stamp = ++c.tally->blocks;
+        c.stamp = ++engine().block_count;
         // marks are bytes: two blocks share one only by chance, and never neighbours
         c.block_mark = (u8)(MARK + (u32)(index * 2654435761u >> 7) % 250);
         c.clock = 0;
@@ -104,7 +105,7 @@ struct Resident {
         clear_shared();
         for (Barrier& b : c.barriers) b = Barrier{};
         begin_async(&c);
-        place_threads();
+        start_warps();
         state.assign(warp_count, YIELDED);
         rounds = 0;
     }
@@ -121,11 +122,12 @@ struct Resident {
         c.block_low = c.interval_low = FULL, c.block_high = c.interval_high = 0;
     }
 
+    // The same in every block, so it is done once.
     void place_threads() {
         u32 threads = l.block[0] * l.block[1] * l.block[2];
         for (u32 i = 0; i < warp_count; i++) {
             Warp* w = warp(i);
-            w->pc = 0, w->exited = 0, w->rpc = FULL, w->sp = 0, w->index = i, w->live = 0, w->frame = 0, w->saved = 0;
+            w->index = i, w->live = 0;
             for (u32 lane = 0; lane < LANES; lane++) {
                 u32 t = i * LANES + lane;
                 if (t < threads) w->live |= 1u << lane;
@@ -133,7 +135,13 @@ struct Resident {
                 w->tid[1][lane] = t / l.block[0] % l.block[1];
                 w->tid[2][lane] = t / l.block[0] / l.block[1];
             }
-            w->mask = w->live;
+        }
+    }
+
+    void start_warps() {
+        for (u32 i = 0; i < warp_count; i++) {
+            Warp* w = warp(i);
+            w->pc = 0, w->exited = 0, w->rpc = FULL, w->sp = 0, w->frame = 0, w->saved = 0, w->mask = w->live;
         }
     }
 
@@ -243,16 +251,12 @@ struct Worker {
     Tally tally;
     std::vector<std::unique_ptr<Resident>> residents;
 
-    Worker(LaunchState& launch, u8* arguments) : l(launch), params(arguments) {
+    Worker(LaunchState& launch, u8* arguments, u32 thread) : l(launch), params(arguments) {
+        tally.stamps = &engine().stamps[thread];
         tally.counts.assign(2 * l.kernel->block_instructions.size(), 0);
         tally.sites.assign(l.kernel->sites.size(), Site{});
         for (size_t i = 0; i < tally.sites.size(); i++) tally.sites[i].relaxed = l.kernel->sites[i].relaxed;
         tally.traffic.assign(engine().by_index.size(), Traffic{});
-    }
-
-    ~Worker() {
-        for (size_t i = 0; i < tally.stamps.size(); i++)
-            if (tally.stamps[i]) munmap(tally.stamps[i], 2 * (engine().by_index[i]->bytes / 32 + 8) * sizeof(u32));
     }
 
     Resident& resident(size_t number) {
@@ -327,7 +331,7 @@ struct Worker {
 // Evenly spread blocks until the budget is spent: the same blocks every time. A block that waits for one that is not in
 // the sample makes the launch run whole.
 void run_sample(LaunchState& l, u8* params, u64 most) {
-    Worker worker(l, params);
+    Worker worker(l, params, 0);
     std::vector<bool> done(l.blocks, false);
     u64 limit = std::min(l.blocks, BLOCK_SAMPLE_LIMIT), tries = 0, started = 0, in_order = 0;
     double position = 0.5;
@@ -359,16 +363,16 @@ void run_sample(LaunchState& l, u8* params, u64 most) {
 void run_all(LaunchState& l, u8* params, u64 most) {
     std::atomic<u64> taken{0};
     u32 count = (u32)std::min<u64>(engine().settings.threads, l.blocks);
-    auto work = [&] {
-        Worker worker(l, params);
+    auto work = [&](u32 thread) {
+        Worker worker(l, params, thread);
         // a grid that may wait for itself starts as a whole
         worker.run([&](bool) { return std::min<u64>(taken++, l.blocks); }, l.cooperative ? l.blocks : 1, most);
         worker.merge();
     };
     if (l.cooperative) count = 1;
     std::vector<std::thread> threads;
-    for (u32 i = 1; i < count; i++) threads.emplace_back(work);
-    work();
+    for (u32 i = 1; i < count; i++) threads.emplace_back(work, i);
+    work(0);
     for (auto& t : threads) t.join();
     l.blocks_run = l.blocks;
 }
@@ -414,6 +418,7 @@ int run_launch(KernelInfo* kernel, const u32 grid[3], const u32 block[3], void**
         memset((void*)workspace, 0, 4096);
         l->workspace = workspace;
     }
+    if (e.stamps.size() < std::max(e.settings.threads, 1u)) e.stamps.resize(std::max(e.settings.threads, 1u));
     u64 most = std::max<u64>(1, (u64)l->resident * (u64)std::max(e.device.sms, 1));
     if (e.settings.sample_budget && !l->cooperative)
         run_sample(*l, params, most);
