@@ -25,8 +25,8 @@ from cupilot.toolchain.host import build_host_library
 from cupilot.toolchain.nvcc import build_kernel
 from cupilot.vgpu.timing import model_time
 
-# PTX the engine is built for: nvcc knows nothing older, and newer instructions are not needed yet.
-OLDEST, NEWEST = 7.5, 8.0
+# PTX the engine is built for: nvcc knows nothing older, and the engine little that is newer.
+OLDEST, NEWEST = 7.5, 9.0
 GRACE_S = 5.0
 KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TMPDIR", "VIRTUAL_ENV")
 

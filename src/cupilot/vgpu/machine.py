@@ -91,8 +91,8 @@ class Machine:
         # candidates are linked without a CUDA runtime and find these symbols in the global scope
         self._library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
         self._declare()
-        self._translator = Translator(self._library)
-        self._modules: dict[int, Module] = {}
+        self._translator = Translator(self._library, runtime.parent / "translations")
+        self._modules: dict[int, tuple[Module, str]] = {}
         self._codes: dict[int, KernelCode] = {}
         self._texts: list[bytes] = []
         # ctypes callbacks must outlive their use
@@ -134,7 +134,8 @@ class Machine:
 
     def _translate(self, image: int, name: bytes, kernel: int) -> int:
         try:
-            code, address = self._translator.compile(self._module(image), name.decode())
+            module, text = self._module(image)
+            code, address = self._translator.compile(module, name.decode(), text)
         except PtxError as error:
             self._library.vgc_kernel_error(kernel, str(error).encode())
             return 1
@@ -145,15 +146,16 @@ class Machine:
         self._define(image, kernel, code, address)
         return 0
 
-    def _module(self, image: int) -> Module:
+    def _module(self, image: int) -> tuple[Module, str]:
         if image not in self._modules:
             data = ctypes.c_void_p()
             size = self._library.vgc_image(image, ctypes.byref(data))
-            self._modules[image] = self._translator.parse(ctypes.string_at(data.value or 0, size))
+            text = self._translator.text(ctypes.string_at(data.value or 0, size))
+            self._modules[image] = (self._translator.parse(text), text)
         return self._modules[image]
 
     def _define(self, image: int, kernel: int, code: KernelCode, address: int) -> None:
-        module = self._modules[image]
+        module, _ = self._modules[image]
         params = module.functions[code.name].params
 
         def words(values: list[int]) -> ctypes.Array[ctypes.c_uint32]:
@@ -197,7 +199,7 @@ class Machine:
     def _locate(self, image: int, name: bytes) -> int:
         """Address of a module's variable, with its initial value; 0 when the PTX does not hold it."""
         try:
-            module = self._module(image)
+            module, _ = self._module(image)
             return self._variable(image, module, name.decode()) if name.decode() in module.variables else 0
         except PtxError:  # the module's kernels will say so
             return 0

@@ -1,13 +1,23 @@
 """PTX kernels to native code: parse, emit LLVM IR, compile.
 
-Parsing is done once per module, compiling once per kernel, on its first launch.
+Parsing is done once per module, compiling once per kernel, on its first launch; what was compiled is kept on disk by
+content.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+import pickle
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 
 from cupilot.vgpu.emit import Emitter, KernelCode
@@ -18,44 +28,109 @@ from cupilot.vgpu.ptx.syntax import Module
 class Translator:
     """Compiles kernels for this machine; native code stays alive as long as this object."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.CDLL, folder: Path | None = None) -> None:
+        """Compiled kernels are kept in ``folder``, which must be of this machine and of this runtime library."""
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self._library = library
+        self._folder = folder
         self._target = llvm.Target.from_default_triple()
         self._features = llvm.get_host_cpu_features().flatten()
         self._engines: list[Any] = []
 
     @staticmethod
-    def parse(image: bytes) -> Module:
+    def text(image: bytes) -> str:
         """The PTX inside a fat binary image."""
         start = image.find(b".version")
         if start < 0:
             raise PtxError("the image holds no PTX; build with a virtual architecture (code=compute_XX)")
         end = image.find(b"\0", start)
-        return parse_module(image[start : end if end >= 0 else len(image)].decode())
+        return image[start : end if end >= 0 else len(image)].decode()
 
-    def compile(self, module: Module, kernel: str) -> tuple[KernelCode, int]:
-        """Emit and compile one kernel; gives its description and the address of its function."""
+    @staticmethod
+    def parse(text: str) -> Module:
+        return parse_module(text)
+
+    def compile(self, module: Module, kernel: str, text: str) -> tuple[KernelCode, int]:
+        """Emit and compile one kernel of a module with this text; gives its description and its function's address."""
         function = module.functions.get(kernel)
         if function is None or not function.is_kernel:
             raise PtxError(f"the module has no kernel {kernel}")
-        code = Emitter(module, function).kernel()
+        path = self._place(text, kernel)
+        kept = _load(path)
+        code, native = kept if kept is not None else (Emitter(module, function).kernel(), b"")
         for name in code.calls:
             llvm.add_symbol(name, function_address(self._library, name))
+        address, made = self._native(code, native)
+        if not address:
+            raise PtxError(f"the kernel {kernel} could not be compiled to native code")
+        if kept is None and path is not None:
+            _keep(path, code, made)
+        return code, address
+
+    def _native(self, code: KernelCode, native: bytes) -> tuple[int, bytes]:
+        """Load object code, or make it from the IR when there is none."""
+        try:
+            # with object code at hand the module's content does not matter, only that there is one
+            module = llvm.parse_assembly("" if native else code.ir)
+            module.verify()
+        except RuntimeError as error:
+            line = str(error).strip().partition("\n")[0]
+            raise PtxError(f"the kernel {code.name} cannot be translated: {line}") from error
         # an engine owns its target machine, so each gets one of its own
         machine = self._target.create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=self._features, opt=2, jit=True
         )
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(code.ir), machine)
+        engine = llvm.create_mcjit_compiler(module, machine)
+        made: list[bytes] = []
+        engine.set_object_cache(lambda module, data: made.append(data), lambda module: native or None)
         engine.finalize_object()
         self._engines.append(engine)
-        address = engine.get_function_address(code.symbol)
-        if not address:
-            raise PtxError(f"the kernel {kernel} could not be compiled to native code")
-        return code, int(address)
+        return int(engine.get_function_address(code.symbol)), made[0] if made else b""
+
+    def _place(self, text: str, kernel: str) -> Path | None:
+        if self._folder is None:
+            return None
+        known = "\0".join(
+            (text, kernel, _engine_digest(), llvmlite.__version__, llvm.get_host_cpu_name(), self._features)
+        )
+        return self._folder / sha256(known.encode()).hexdigest()[:32]
+
+
+@cache
+def _engine_digest() -> str:
+    """Of the sources that decide what a kernel becomes."""
+    package = Path(str(files("cupilot.vgpu")))
+    total = sha256()
+    for path in sorted(p for folder in ("emit", "lower", "ptx") for p in (package / folder).glob("*.py")):
+        total.update(path.read_bytes())
+    total.update((package / "layout.py").read_bytes())
+    return total.hexdigest()
+
+
+def _load(path: Path | None) -> tuple[KernelCode, bytes] | None:
+    """What was kept; anything unreadable is made again."""
+    if path is None:
+        return None
+    try:
+        code, native = pickle.loads(path.read_bytes())  # as trusted as the native code in it
+    except (OSError, pickle.UnpicklingError, EOFError, AttributeError, ValueError, TypeError, ImportError):
+        return None
+    return code, native
+
+
+def _keep(path: Path, code: KernelCode, native: bytes) -> None:
+    """Kept for the next process; a disk that is full costs time only."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=path.parent, prefix=".making-", delete=False) as draft:
+            draft.write(pickle.dumps((code, native)))
+        os.replace(draft.name, path)
 
 
 def function_address(library: ctypes.CDLL, name: str) -> int:
     """Where a function of the runtime lies in memory."""
-    return int(ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0)
+    try:
+        return int(ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0)
+    except AttributeError as error:
+        raise PtxError(f"unsupported on the virtual GPU: the runtime has no {name}") from error

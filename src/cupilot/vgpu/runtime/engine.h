@@ -68,6 +68,19 @@ enum Kind : u32 { GENERAL, CONTIGUOUS, BROADCAST };
 // Bytes that a request covers, relative to its first lane's address.
 struct Run { i32 delta; u32 bytes; };
 
+// What a memory instruction did beside requests, sectors, wavefronts and bytes. Added up pattern by pattern (`add_up`),
+// so that a request costs nothing. Mirrored in cupilot/vgpu/machine.py.
+struct Counted {
+    u64 ideal = 0;         // wavefronts that the requests would need without bank conflicts
+    u64 same_address = 0;  // lanes at each request's busiest address, of atomics
+    // what a generic instruction did in shared memory
+    u64 shared_requests = 0, shared_wavefronts = 0, shared_bytes = 0, shared_ideal = 0;
+    // wavefronts of the aligned accesses of 8 and 16 bytes that the lanes' accesses are parts of
+    u64 wide_wavefronts[2] = {}, wide_ideal[2] = {};
+};
+// Bits of SiteInfo::wanted: what is worth a look at every new pattern.
+enum Wanted : u32 { WIDE_8 = 1, WIDE_16 = 2, SAME_ADDRESS = 4 };
+
 // What is known of a memory instruction; the last pattern of lane addresses is kept, so that a
 // request with the same pattern needs one comparison instead of an analysis.
 struct Site {
@@ -96,10 +109,19 @@ struct Site {
     std::vector<Run> group_runs;  // of all loads of a group together
     // what was counted
     u64 requests = 0, sector_total = 0, wavefront_total = 0, lane_bytes = 0;
+    // what each request of the pattern adds to `counted`, and the counts when it was learned
+    u32 wanted = 0, ideal = 0, same_address = 0, wide[2] = {}, wide_ideal[2] = {};
+    bool reaches_shared = false;
+    u64 known_requests = 0, known_wavefronts = 0, known_bytes = 0;
+    Counted counted;
 };
 
+// Add what the requests since the last call did to `counted`; before the pattern changes, and at the end.
+void add_up(Site& s);
+void operator+=(Counted& to, const Counted& from);
+
 struct SiteInfo {
-    u32 line, bytes, store, shared, relaxed;
+    u32 line, bytes, store, shared, relaxed, wanted;
 };
 
 // --- kernels --------------------------------------------------------------------------------

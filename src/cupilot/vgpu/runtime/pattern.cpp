@@ -4,9 +4,23 @@
 
 namespace {
 
+// Passes through the banks, and how many there would be without conflicts.
+struct Passes { u32 total, ideal; };
+
+// A pass returns one register to each lane, so wide accesses go by half or quarter warps. Two such parts are one where
+// lanes n and n^1 (or n and n^2) all want the same address.
 template <class Address>
-u32 passes(const Address* address, u32 mask, u32 bytes) {
-    u32 group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8, total = 0;
+bool in_pairs(const Address* address, u32 mask, u32 distance) {
+    u32 both = mask & mask >> distance, differ = 0;
+    for (u32 i = 0; i < LANES; i++) differ |= (u32)(!(i & distance) && address[i] != address[i | distance]) << i;
+    return !(differ & both);
+}
+
+template <class Address>
+Passes passes(const Address* address, u32 mask, u32 bytes) {
+    u32 group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
+    if (bytes > 4 && (in_pairs(address, mask, 1) || in_pairs(address, mask, 2))) group *= 2;
+    Passes found{0, 0};
     for (u32 start = 0; start < LANES; start += group) {
         u64 words[LANES][32];
         u32 counts[32] = {}, worst = 0;
@@ -19,9 +33,38 @@ u32 passes(const Address* address, u32 mask, u32 bytes) {
                 worst = std::max(worst, counts[bank]);
             }
         }
-        total += worst;
+        found.total += worst, found.ideal += worst != 0;
     }
-    return total;
+    return found;
+}
+
+// Lanes at the address that most of them share.
+template <class Address>
+u32 most_at_one_address(const Address* address, u32 mask) {
+    u32 most = 0;
+    for (u32 left = mask; left;) {
+        Address wanted = address[__builtin_ctz(left)];
+        u32 same = 0;
+        for (u32 i = 0; i < LANES; i++) same |= (u32)(address[i] == wanted) << i;
+        same &= left;
+        most = std::max(most, (u32)__builtin_popcount(same));
+        left &= ~same;
+    }
+    return most;
+}
+
+// What only some instructions need to know.
+template <class Address>
+void learn_wanted(Site& s, const Address* address, u32 mask) {
+    if (s.wanted & SAME_ADDRESS) s.same_address = most_at_one_address(address, mask);
+    for (u32 n = 0; n < 2; n++) {
+        if (!(s.wanted & (n ? WIDE_16 : WIDE_8))) continue;
+        u32 bytes = 8 << n;
+        Address aligned[LANES];
+        for (u32 i = 0; i < LANES; i++) aligned[i] = address[i] & ~(Address)(bytes - 1);
+        Passes wide = passes(aligned, mask, bytes);
+        s.wide[n] = wide.total, s.wide_ideal[n] = wide.ideal;
+    }
 }
 
 // Bytes covered, as few runs as possible, in ascending order.
@@ -66,7 +109,9 @@ void learn_different(Site& s) {
 
 template <class Address>
 void learn_pattern(Site& s, const Address* address, u32 mask, u32 bytes) {
+    add_up(s);
     Address first = address[__builtin_ctz(mask)];
+    s.reaches_shared = sizeof(Address) == 4 || (u64)first >> 56 == SHARED_WINDOW;
     s.mask = mask, s.in_shared = sizeof(Address) == 4, s.low = s.high = 0, s.misaligned = 0, s.alignment = FULL;
     bool contiguous = mask == FULL, broadcast = mask == FULL;
     for (int i = 0; i < LANES; i++) {
@@ -82,7 +127,9 @@ void learn_pattern(Site& s, const Address* address, u32 mask, u32 bytes) {
     // a pattern wider than runs can say is not kept
     s.valid = s.low > -(1ll << 30) && s.high < 1ll << 30;
     s.kind = contiguous ? CONTIGUOUS : broadcast ? BROADCAST : GENERAL;
-    s.passes = passes(address, mask, bytes);
+    Passes banks = passes(address, mask, bytes);
+    s.passes = banks.total, s.ideal = banks.ideal;
+    if (s.wanted) learn_wanted(s, address, mask);
     s.runs = 0;
     s.cover_vectors = 0;
     if (s.valid) learn_runs(s, bytes);
@@ -94,7 +141,7 @@ void learn_pattern(Site& s, const Address* address, u32 mask, u32 bytes) {
 
 void learn(Site& s, const u64* address, u32 mask, u32 bytes) { learn_pattern(s, address, mask, bytes); }
 void learn(Site& s, const u32* address, u32 mask, u32 bytes) { learn_pattern(s, address, mask, bytes); }
-u32 bank_passes(const u64* address, u32 mask, u32 bytes) { return passes(address, mask, bytes); }
+u32 bank_passes(const u64* address, u32 mask, u32 bytes) { return passes(address, mask, bytes).total; }
 
 void learn_lines(Site& s, u64 first, u32 bytes) {
     s.alignment = first & 127, s.lines = 0, s.sectors = 0;

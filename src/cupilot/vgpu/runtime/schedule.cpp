@@ -255,7 +255,10 @@ struct Worker {
         tally.stamps = &engine().stamps[thread];
         tally.counts.assign(2 * l.kernel->block_instructions.size(), 0);
         tally.sites.assign(l.kernel->sites.size(), Site{});
-        for (size_t i = 0; i < tally.sites.size(); i++) tally.sites[i].relaxed = l.kernel->sites[i].relaxed;
+        for (size_t i = 0; i < tally.sites.size(); i++) {
+            const SiteInfo& info = l.kernel->sites[i];
+            tally.sites[i].relaxed = info.relaxed, tally.sites[i].wanted = info.wanted;
+        }
         tally.traffic.assign(engine().by_index.size(), Traffic{});
     }
 
@@ -316,6 +319,8 @@ struct Worker {
             Site &to = l.sites[i], &from = tally.sites[i];
             to.requests += from.requests, to.sector_total += from.sector_total;
             to.wavefront_total += from.wavefront_total, to.lane_bytes += from.lane_bytes;
+            add_up(from);
+            to.counted += from.counted;
         }
         if (l.traffic.size() < tally.traffic.size()) l.traffic.resize(tally.traffic.size());
         for (size_t i = 0; i < tally.traffic.size(); i++) {
