@@ -369,4 +369,4 @@ def test_requests_are_counted(bench: Bench) -> None:
     ran = bench.run(f"{INDEX}{pointer(0)} red.global.add.u32 [%rd0], 1; ret;", np.zeros(128, np.uint32), threads=128,
                     profile=True)  # fmt: skip
     assert ran["instructions_lsu"] == 4
-    assert ran["global_store_requests"] == 4
+    assert ran["global_atomic_requests"] == 4

@@ -172,3 +172,28 @@ def test_blocks_on_several_threads_give_the_same(bench: Bench) -> None:
     ]  # fmt: skip
     assert runs[0].buffers[0].tolist() == runs[1].buffers[0].tolist() == [collatz(i) for i in range(2048)]
     assert runs[0].launch == runs[1].launch
+
+
+LOCK = """
+ ld.param.u64 %rd0, [p0]; mov.u32 %r10, 0;
+ NEXT: atom.global.cas.b32 %r11, [%rd0], 0, 1; setp.ne.u32 %p1, %r11, 0; @%p1 bra NEXT;
+ ld.global.u32 %r12, [%rd0+4]; add.u32 %r12, %r12, 1; st.global.u32 [%rd0+4], %r12; membar.gl;
+ atom.global.exch.b32 %r13, [%rd0], 0;
+ add.u32 %r10, %r10, 1; setp.lt.u32 %p2, %r10, 3; @%p2 bra NEXT; ret;
+"""
+
+
+@pytest.mark.parametrize(("threads", "grid"), [(1, 1), (32, 1), (70, 1), (40, 3)])
+def test_lanes_of_a_warp_that_wait_for_each_other(bench: Bench, threads: int, grid: int) -> None:
+    """The lane that holds the lock stands behind the loop in which the others wait."""
+    (out,) = bench.clean(LOCK, np.zeros(2, np.uint32), threads=threads, grid=grid)
+    assert out.tolist() == [0, 3 * threads * grid]
+
+
+def test_lanes_that_go_in_turn(bench: Bench) -> None:
+    body = """ ld.param.u64 %rd0, [p0]; mov.u32 %r0, %tid.x; mov.u32 %r3, 100;
+    WAIT: ld.volatile.global.u32 %r1, [%rd0]; setp.ne.u32 %p1, %r1, %r0; @%p1 bra WAIT;
+    mad.wide.u32 %rd1, %r0, 4, %rd0; mad.lo.u32 %r2, %r0, 3, %r3; st.global.u32 [%rd1+4], %r2; membar.gl;
+    add.u32 %r1, %r0, 1; st.volatile.global.u32 [%rd0], %r1; ret;"""
+    (out,) = bench.clean(body, np.zeros(65, np.uint32), threads=64)
+    assert out.tolist() == [64, *(100 + 3 * i for i in range(64))]

@@ -16,13 +16,15 @@ from cupilot.errors import MachineError
 from cupilot.gpu.occupancy import occupancy
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Launch, MemoryOperation, Profile, Resources
-from cupilot.vgpu.counters import BufferTraffic, SiteCount, launch_counters, line_costs
+from cupilot.records.evaluation import SassFunction
+from cupilot.vgpu.counters import BufferTraffic, launch_counters, line_costs
 from cupilot.vgpu.emit import KernelCode
 from cupilot.vgpu.emit.program import function_value
 from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Module, Variable
 from cupilot.vgpu.timing import model_time
 from cupilot.vgpu.translate import Translator
+from cupilot.vgpu.widths import SiteCount, Width, as_built, site_widths, wanted
 
 Triple = tuple[int, int, int]
 
@@ -49,6 +51,15 @@ class _Finding(ctypes.Structure):
 
 class _Site(ctypes.Structure):
     _fields_ = [(n, ctypes.c_uint64) for n in ("requests", "sectors", "wavefronts", "lane_bytes")]
+
+
+class _Counted(ctypes.Structure):
+    _fields_ = [
+        *((n, ctypes.c_uint64) for n in ("ideal", "same_address", "shared_requests", "shared_wavefronts",
+                                         "shared_bytes", "shared_ideal")),
+        ("wide_wavefronts", ctypes.c_uint64 * 2),
+        ("wide_ideal", ctypes.c_uint64 * 2),
+    ]  # fmt: skip
 
 
 class _Traffic(ctypes.Structure):
@@ -84,16 +95,26 @@ class Finding:
 class Machine:
     """One virtual GPU; there is one per process, because the runtime it loads is global."""
 
-    def __init__(self, spec: GpuSpec, runtime: Path, resources: Mapping[str, Resources], device: str) -> None:
+    def __init__(
+        self,
+        spec: GpuSpec,
+        runtime: Path,
+        resources: Mapping[str, Resources],
+        device: str,
+        sass: Sequence[SassFunction] = (),
+    ) -> None:
+        """``sass`` says how the machine code makes the PTX's loads and stores; without it counters are the PTX's."""
         self.spec = spec
         self.device = device
         self.resources = dict(resources)
+        self.sass = tuple(sass)
         # candidates are linked without a CUDA runtime and find these symbols in the global scope
         self._library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
         self._declare()
         self._translator = Translator(self._library, runtime.parent / "translations")
         self._modules: dict[int, tuple[Module, str]] = {}
         self._codes: dict[int, KernelCode] = {}
+        self._widths: dict[int, list[Width | None]] = {}
         self._texts: list[bytes] = []
         # ctypes callbacks must outlive their use
         self._callbacks = (
@@ -115,6 +136,7 @@ class Machine:
         lib.vgc_stored_elements.argtypes = [u64, u64, u64, u64, ctypes.c_void_p]
         lib.vgc_launch_traffic.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_launch_site.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
+        lib.vgc_launch_counted.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_launch.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_finding.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_operation.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
@@ -163,11 +185,14 @@ class Machine:
 
         variables = [self._variable(image, module, name) for name in code.variables]
         instructions = [int(block.counters.get("warp_instructions", 0)) for block in code.blocks]
+        widths = self._widths[kernel] = site_widths(code.sites, code.name, self.sass)
         site_words = [
-            n for s in code.sites for n in (s.line, s.bytes, int(s.store), int(s.space == "shared"), int(s.relaxed))
+            n
+            for s, bits in zip(code.sites, wanted(code.sites, widths), strict=True)
+            for n in (s.line, s.bytes, int(s.store), int(s.space == "shared"), int(s.relaxed), bits)
         ]
         self._library.vgc_kernel(
-            kernel, ctypes.c_void_p(address), code.warp_bytes, code.local_bytes, code.shared_bytes, code.param_bytes,
+            kernel, ctypes.c_void_p(address), code.warp_bytes, code.local_bytes, int(code.takes_turns), code.shared_bytes, code.param_bytes,
             code.max_threads,
             len(params), words([p.offset for p in params]), words([p.bytes for p in params]),
             len(code.blocks), words(instructions), words(code.first_lines),
@@ -341,21 +366,31 @@ class Machine:
         size = self._library.vgc_operation(index, ctypes.byref(kind))
         return MemoryOperation((kind.value or b"").decode(), size)
 
+    def _site_counts(self, index: int, code: KernelCode, widths: Sequence[Width | None]) -> list[SiteCount]:
+        """What the memory instructions of a launch did, as the machine code makes them."""
+        found = []
+        for number in range(len(code.sites)):
+            site, more = _Site(), _Counted()
+            self._library.vgc_launch_site(index, number, ctypes.byref(site))
+            self._library.vgc_launch_counted(index, number, ctypes.byref(more))
+            first, second = zip(more.wide_wavefronts, more.wide_ideal, strict=True)
+            count = SiteCount(
+                site.requests, site.sectors, site.wavefronts, site.lane_bytes, more.ideal, more.same_address,
+                more.shared_requests, more.shared_wavefronts, more.shared_bytes, more.shared_ideal, (first, second),
+            )  # fmt: skip
+            found.append(count)
+        return [
+            as_built(site, count if site.group < 0 else count + found[site.group], width)
+            for site, count, width in zip(code.sites, found, widths, strict=True)
+        ]
+
     def launch(self, index: int) -> Launch:
         view = _Launch()
         self._library.vgc_launch(index, ctypes.byref(view))
         name = view.kernel.decode()
         code, resources = self._codes[view.id], self.resources_of(name)
         counts = [(view.counts[2 * b], view.counts[2 * b + 1]) for b in range(view.basic_blocks)]
-        sites, traffic = [], []
-        for number in range(view.sites):
-            site = _Site()
-            self._library.vgc_launch_site(index, number, ctypes.byref(site))
-            sites.append(SiteCount(site.requests, site.sectors, site.wavefronts, site.lane_bytes))
-        sites = [
-            count if site.group < 0 else count + sites[site.group]
-            for site, count in zip(code.sites, sites, strict=True)
-        ]
+        sites, traffic = self._site_counts(index, code, self._widths[view.id]), []
         for number in range(view.allocations):
             moved = _Traffic()
             size = self._library.vgc_launch_traffic(index, number, ctypes.byref(moved))

@@ -22,7 +22,7 @@ from cupilot.vgpu.emit.storage import Frame, Slots, place_shared
 from cupilot.vgpu.emit.text import LANES, WIDTH
 from cupilot.vgpu.lower.cost import cost_of
 from cupilot.vgpu.lower.table import lowering_of
-from cupilot.vgpu.ptx.flow import EXIT, TERMINATORS, Block, Flow
+from cupilot.vgpu.ptx.flow import EXIT, TERMINATORS, Block, Flow, may_spin, split_blocks
 from cupilot.vgpu.ptx.syntax import Function, Module, Reg
 
 
@@ -48,6 +48,7 @@ class KernelCode:
     max_threads: int
     variables: tuple[str, ...]
     calls: tuple[str, ...]  # functions of the runtime
+    takes_turns: bool  # lanes of a warp that part may go on in any order
     sites: list[Site] = field(default_factory=list)
     blocks: list[BlockCost] = field(default_factory=list)
     first_lines: list[int] = field(default_factory=list)
@@ -90,8 +91,9 @@ class Emitter(Calls):
         self._enter(self.bodies[0])
 
     def _bodies(self) -> list[Body]:
-        recursive = [self.program.recursive(f.name) for f in self.program.functions]
-        flows = [self.flow_of(f, r) for f, r in zip(self.program.functions, recursive, strict=True)]
+        # lanes that wait for others of their warp take turns, and then any register may be written while some wait
+        self.takes_turns = any(may_spin(split_blocks(f)) for f in self.program.functions)
+        flows = [self.flow_of(f, self.takes_turns or self.program.recursive(f.name)) for f in self.program.functions]
         called = len(flows) > 1
         self.stack_depth = CALL_ENTRIES if called else SPLIT_ENTRIES if flows[0].splitting else 0
         start = -(-(layout.WARP_STACK + layout.STACK_ENTRY * self.stack_depth) // 64) * 64
@@ -154,7 +156,7 @@ class Emitter(Calls):
         return KernelCode(
             kernel.name, text, self.symbol, self.warp_bytes, self.frame_limit, self.shared_bytes,
             kernel.param_bytes, kernel.max_threads, tuple(self.variables),
-            tuple(name for name in sorted(self.declared) if name.startswith("vg_")), self.sites,
+            tuple(name for name in sorted(self.declared) if name.startswith("vg_")), self.takes_turns, self.sites,
             [BlockCost(*cost) for cost in costs], first_lines,
         )  # fmt: skip
 

@@ -162,6 +162,19 @@ def _only_returns(block: Block, function: Function) -> bool:
     return len(block.code) == 1 and block.code[0].opcode in ends and not block.code[0].guard
 
 
+def may_spin(blocks: list[Block]) -> bool:
+    """Whether a loop may wait for what another lane of the same warp does: it looks at memory that others change."""
+    for block in blocks:
+        looks = any(
+            (i.opcode == "atom" and (i.has("cas") or i.has("exch")))
+            or (i.opcode == "ld" and any(map(i.has, ("volatile", "relaxed", "acquire"))))
+            for i in block.code
+        )
+        if looks and block.index in Flow.reach(block.index, lambda b: blocks[b].successors, first=False):
+            return True
+    return False
+
+
 class Flow:
     """The analyses of one function; `access` and `is_source` describe the opcodes.
 
@@ -276,6 +289,13 @@ class Flow:
 
     def _successors(self, index: int) -> list[int]:
         return self.blocks[index].successors
+
+    @staticmethod
+    def reach(start: int, onward: Callable[[int], list[int]], *, first: bool = True) -> set[int]:
+        """Blocks that can be reached from one; without ``first``, itself only if there is a way back."""
+        if first:
+            return Flow._reach(start, onward, set())
+        return {b for s in onward(start) if s != EXIT for b in Flow._reach(s, onward, set())}
 
     @staticmethod
     def _reach(start: int, onward: Callable[[int], list[int]], without: set[int], *, ends: bool = False) -> set[int]:

@@ -99,12 +99,12 @@ int vgc_launch_kernel(u32 image, const char* name, const u32* grid, const u32* b
 
 void vgc_kernel_error(u32 id, const char* message) { runtime().kernels[id]->error = message; }
 
-void vgc_kernel(u32 id, void* function, u32 warp_bytes, u32 local_bytes, u32 shared_bytes, u32 param_bytes,
+void vgc_kernel(u32 id, void* function, u32 warp_bytes, u32 local_bytes, u32 takes_turns, u32 shared_bytes, u32 param_bytes,
                 u32 max_threads, u32 params, const u32* offsets, const u32* sizes, u32 blocks, const u32* instructions,
                 const u32* lines, u32 sites, const SiteInfo* site_info, u32 variables, const u64* addresses) {
     KernelInfo& k = *runtime().kernels[id];
     k.function = (KernelFunction)function;
-    k.warp_bytes = warp_bytes, k.local_bytes = local_bytes, k.shared_bytes = shared_bytes;
+    k.warp_bytes = warp_bytes, k.local_bytes = local_bytes, k.takes_turns = takes_turns != 0, k.shared_bytes = shared_bytes;
     k.param_bytes = param_bytes, k.max_threads = max_threads;
     k.param_offsets.assign(offsets, offsets + params), k.param_sizes.assign(sizes, sizes + params);
     k.block_instructions.assign(instructions, instructions + blocks), k.block_lines.assign(lines, lines + blocks);

@@ -139,6 +139,7 @@ struct KernelInfo {
     std::vector<u32> block_instructions, block_lines;
     std::vector<SiteInfo> sites;
     std::vector<u64> variables;
+    bool takes_turns = false;  // lanes that part may go on in any order
     u32 max_dynamic_shared = 48 << 10;
     std::string error;  // why it could not be translated
 };
@@ -148,7 +149,7 @@ struct StackEntry { u32 pc, mask, rpc, frame, saved, pad[3]; };
 struct Warp {
     u32 pc, mask, exited, live, rpc, sp;
     i32 fuel;
-    u32 barrier, index, barrier_threads, votes, frame, saved, pad[3];
+    u32 barrier, index, barrier_threads, votes, frame, saved, turns, pad[2];
     u32 tid[3][LANES];
     u32 pad2[16];
     StackEntry stack[1];

@@ -152,7 +152,9 @@ struct Resident {
             Warp* w = warp(i);
             w->fuel = FUEL;
             state[i] = (u8)l.kernel->function(w, &context);
+            if (state[i] == YIELDED && l.kernel->takes_turns && w->sp && ++w->turns % 32 == 0) change_lanes(w);
             if (state[i] == TRAPPED) trap(w);
+            if (state[i] == AT_BARRIER) state[i] = gather(w) ? YIELDED : AT_BARRIER;
             if (state[i] == AT_BARRIER) arrive(w);
         }
         if ((++rounds & 255) == 0) look_at_clock();
@@ -164,11 +166,44 @@ struct Resident {
         return !l.stop;
     }
 
+    // Lanes that loop may wait for lanes of their own warp: let those go on first. Either they stand where all will meet,
+    // and then go beyond it alone, or they have not begun their way.
+    void change_lanes(Warp* w) {
+        StackEntry& top = w->stack[w->sp - 1];
+        u32 others = top.mask & ~w->exited & ~w->mask;
+        if (!others || top.frame != w->frame) return;
+        StackEntry now{w->pc, w->mask, w->rpc, w->frame, w->saved, {}};
+        if (top.pc == w->rpc) {
+            now.rpc = top.rpc, w->rpc = top.rpc;
+        } else if (top.rpc != w->rpc) {
+            return;
+        }
+        w->pc = top.pc, w->mask = others;
+        top = now;
+    }
+
     // --- barriers ---------------------------------------------------------------------------
 
     // First source line of the block a warp is in; a barrier is a basic block of its own, and the warp goes on in the next.
     u32 line_of(Warp* w) { return l.kernel->block_lines[w->pc]; }
     u32 barrier_line(Warp* w) { return l.kernel->block_lines[w->pc - 1]; }
+
+    // Lanes that went ahead to a barrier wait for those that loop behind them; together they come to it again.
+    bool gather(Warp* w) {
+        if (!l.kernel->takes_turns || !w->sp || w->mask == (w->live & ~w->exited)) return false;
+        StackEntry& top = w->stack[w->sp - 1];
+        u32 barrier = w->pc - 1, others = top.mask & ~w->exited;
+        if (!others) return w->sp--, gather(w);
+        if (top.rpc != w->rpc || top.frame != w->frame) return false;
+        if (top.pc == barrier) {
+            w->pc = barrier, w->mask |= others, w->sp--;
+        } else {
+            StackEntry now{barrier, w->mask, w->rpc, w->frame, w->saved, {}};
+            w->pc = top.pc, w->mask = others;
+            top = now;
+        }
+        return true;
+    }
 
     void arrive(Warp* w) {
         u32 expected = w->live & ~w->exited;

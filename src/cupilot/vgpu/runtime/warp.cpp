@@ -28,9 +28,9 @@ extern "C" u32 vg_shuffle(u32* data, u32 mode, u32 active) {
         else if (mode == 2) other = (i32)(lane ^ b), in = other <= maximum;
         else other = (i32)((lane & segment) | (b & ~segment)), in = other <= maximum;
         inside |= (u32)in << lane;
-        // what an absent lane holds is undefined on hardware; here the reader keeps its own value
-        bool there = in && (active & members[lane]) >> other & 1;
-        moved[lane] = data[there ? other : (i32)lane];
+        if (!in) other = (i32)lane;
+        // what an absent lane holds is undefined on hardware; here it is zero
+        moved[lane] = (active & members[lane]) >> other & 1 ? data[other] : 0;
     }
     memcpy(data, moved, sizeof moved);
     return inside;
