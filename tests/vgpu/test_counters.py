@@ -196,3 +196,158 @@ def test_lanes_that_reach_two_buffers_count_for_both(bench: Bench) -> None:
     assert ran["dram_read_bytes"] == 256
     # and each is checked
     assert bench.run(body, even, Blank(128), np.zeros(32, np.uint32)).kinds == ["uninitialized"]
+
+
+# --- instructions -------------------------------------------------------------------------------
+
+
+def test_every_instruction_has_a_pipe_and_a_class(bench: Bench) -> None:
+    body = f"""{INDEX}{pointer(0)} ld.global.u32 %r10, [%rd0]; cvt.rn.f32.u32 %f1, %r10; sqrt.rn.f32 %f1, %f1;
+    fma.rn.f32 %f1, %f1, %f1, %f1; and.b32 %r11, %r10, 7; shfl.sync.idx.b32 %r12, %r11, 0, 31, -1; membar.cta;
+    setp.gt.f32 %p1, %f1, 0f00000000; selp.b32 %r13, %r11, %r12, %p1; atom.global.add.u32 %r14, [%rd0], %r13;
+    bar.sync 0; st.global.u32 [%rd0], %r13; ret;"""
+    ran = profiled(bench, body, DATA)
+    assert ran.launch is not None
+    counted = {c.name: c.value for c in ran.launch.counters}
+    assert {name.removeprefix("opcodes_"): n for name, n in counted.items() if name.startswith("opcodes_")} == {
+        "move": 3, "integer": 2, "parameter": 1, "load": 1, "convert": 1, "special": 1, "float": 1, "logic": 1,
+        "warp": 1, "fence": 1, "compare": 2, "atomic": 1, "barrier": 1, "store": 1, "branch": 1,
+    }  # fmt: skip
+    pipes = {name.removeprefix("instructions_"): n for name, n in counted.items() if name.startswith("instructions_")}
+    assert pipes == {"control": 7, "int": 6, "lsu": 4, "sfu": 1, "fp32": 1}
+    assert sum(pipes.values()) == counted["warp_instructions"] == 19
+
+
+def test_operations_by_precision(bench: Bench) -> None:
+    """Of 20 active lanes; packed types do two at a time."""
+    body = """ mov.b32 %r10, 0; mov.f32 %f1, 0f3F800000; fma.rn.f32 %f1, %f1, %f1, %f1; mul.f32 %f1, %f1, %f1;
+    fma.rn.f16x2 %r10, %r10, %r10, %r10; add.f16x2 %r10, %r10, %r10; fma.rn.bf16x2 %r11, %r10, %r10, %r10;
+    cvt.f64.f32 %fd1, %f1; add.f64 %fd1, %fd1, %fd1; max.f32 %f1, %f1, %f1; ret;"""
+    ran = profiled(bench, body, threads=20)
+    got = [ran[f"flop_{name}"] for name in ("fp32", "fp16", "bf16", "fp64")]
+    assert got == [20 * 3, 20 * (4 + 2), 20 * 4, 20]
+
+
+def test_matrix_products_are_those_of_the_warp(bench: Bench) -> None:
+    zero = " ".join(f"mov.f32 %f{n}, 0f00000000; mov.b32 %r{20 + n}, 0;" for n in range(8))
+    body = f"""{zero} mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{%f0, %f1, %f2, %f3}},
+    {{%r20, %r21, %r22, %r23}}, {{%r24, %r25}}, {{%f4, %f5, %f6, %f7}}; ret;"""
+    ran = profiled(bench, body, threads=64)
+    tensor = {c.name: c.value for c in ran.launch.counters if "tensor" in c.name} if ran.launch else {}
+    assert tensor == {"flop_tensor_fp16": 2 * 2 * 16 * 8 * 16, "instructions_tensor": 2}
+
+
+def test_lanes_and_operations_of_a_line(bench: Bench) -> None:
+    body = f"""{INDEX} mov.f32 %f1, 0f3F800000; setp.ge.u32 %p1, %r0, 8; @%p1 bra A;
+    .loc 1 70 1
+    add.f32 %f1, %f1, %f1; fma.rn.f32 %f1, %f1, %f1, %f1;
+    A:
+    .loc 1 71 1
+    st.shared.f32 [tile], %f1; ret;"""
+    ran = profiled(bench, body, before=".shared .align 4 .b8 tile[4];")
+    assert ran.launch is not None
+    lines = {cost.line: cost for cost in ran.launch.lines}
+    assert (lines[70].active_lanes, lines[70].flop, lines[70].warp_instructions) == (8, 3 * 8, 2)
+    assert (lines[71].active_lanes, lines[71].shared_requests, lines[71].shared_wavefronts) == (32, 1, 1)
+    assert ran.launch.active_lanes == pytest.approx((7 * 32 + 2 * 8 + 2 * 32) / 11)
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "shift", "stride", "wavefronts", "conflicts"),
+    [
+        pytest.param("b32", 0, 128, 32, 31, id="one bank"),
+        pytest.param("b32", 0, 8, 2, 1, id="every other bank"),
+        pytest.param("v4.b32", 0, 16, 4, 0, id="quarter warps"),
+        pytest.param("v4.b32", 0, 32, 8, 4, id="quarter warps over twice the banks"),
+        pytest.param("v4.b32", 5, 16, 2, 0, id="all the same 16 bytes"),
+        pytest.param("v4.b32", 1, 16, 2, 0, id="pairs of lanes share an address"),
+        pytest.param("v2.b32", 5, 8, 1, 0, id="all the same 8 bytes"),
+        pytest.param("v2.b32", 0, 8, 2, 0, id="half warps"),
+    ],
+)
+def test_conflicts_are_what_exceeds_the_width(
+    bench: Bench, kind: str, shift: int, stride: int, wavefronts: int, conflicts: int
+) -> None:
+    _, names = item(kind)
+    body = f""".shared .align 16 .b8 tile[8192]; {INDEX} shl.b32 %r10, %r0, 4;
+    L: setp.ge.u32 %p1, %r10, 8192; @%p1 bra D; st.shared.v4.b32 [%r10], {{%r0, %r0, %r0, %r0}};
+    add.u32 %r10, %r10, 512; bra L;
+    D: shr.u32 %r11, %r0, {shift}; mul.lo.u32 %r11, %r11, {stride}; ld.shared.{kind} {names}, [%r11]; ret;"""
+    ran = profiled(bench, body)
+    assert [ran[f"shared_load_{name}"] for name in ("wavefronts", "conflicts")] == [wavefronts, conflicts]
+
+
+@pytest.mark.parametrize(
+    ("address", "lanes", "steps", "sectors"),
+    [
+        pytest.param("mov.u32 %r10, 0;", 32, 32, 1, id="all at one"),
+        pytest.param("shr.u32 %r10, %r0, 2;", 32, 4, 1, id="four each"),
+        pytest.param("mov.u32 %r10, %r0;", 32, 1, 4, id="each its own"),
+        pytest.param("mov.u32 %r10, %r0; setp.ge.u32 %p1, %r0, 6; @%p1 ret;", 6, 1, 1, id="six lanes"),
+    ],
+)
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_atomics(bench: Bench, address: str, lanes: int, steps: int, sectors: int, space: str) -> None:
+    fill = "st.shared.u32 [%r11], %r0; add.u32 %r11, %r11, 128; st.shared.u32 [%r11], %r0;" if space == "shared" else ""
+    place = "%rd1" if space == "global" else "%r12"
+    body = f""".shared .align 16 .b8 tile[1024]; {INDEX} ld.param.u64 %rd0, [p0]; shl.b32 %r11, %r0, 2; {fill}
+    {address} mad.wide.u32 %rd1, %r10, 4, %rd0; shl.b32 %r12, %r10, 2; red.{space}.add.u32 [{place}], 1; ret;"""
+    ran = profiled(bench, body, DATA)
+    got = [ran[f"{space}_atomic_{name}"] for name in ("requests", "lanes", "steps", "bytes")]
+    assert got == [1, lanes, steps, 4 * lanes]
+    assert ran["global_atomic_sectors"] == (sectors if space == "global" else 0)
+
+
+def test_a_generic_load_is_split_by_what_it_reaches(bench: Bench) -> None:
+    """First shared memory with a stride of two words, then global memory."""
+    body = f""".shared .align 128 .b8 tile[4096]; {INDEX} ld.param.u64 %rd0, [p0]; mov.u64 %rd1, tile;
+    cvta.shared.u64 %rd1, %rd1; mad.wide.u32 %rd2, %r0, 8, %rd1; st.u32 [%rd2], %r0;
+    mov.u32 %r10, 0; L: setp.eq.u32 %p1, %r10, 1; selp.b64 %rd2, %rd0, %rd1, %p1; mad.wide.u32 %rd2, %r0, 8, %rd2;
+    ld.u32 %r13, [%rd2]; add.u32 %r10, %r10, 1; setp.lt.u32 %p2, %r10, 3; @%p2 bra L; ret;"""
+    ran = profiled(bench, body, DATA)
+    names = ("requests", "wavefronts", "bytes")
+    assert [ran[f"shared_load_{name}"] for name in names] == [2, 4, 256]
+    assert [ran[f"global_load_{name}"] for name in names] == [1, 2, 128]
+    assert (ran["shared_load_conflicts"], ran["global_load_sectors"]) == (2, 8)
+    assert (ran["shared_store_requests"], ran["global_store_requests"]) == (1, 0)
+
+
+def test_local_memory(bench: Bench) -> None:
+    """Words of a thread lie beside those of its neighbours: four sectors for each word."""
+    body = f""".local .align 16 .b8 mine[64]; {INDEX} st.local.v4.u32 [mine], {{%r0, %r0, %r0, %r0}};
+    ld.local.u32 %r10, [mine+8]; ld.local.u32 %r11, [mine+12]; ret;"""
+    ran = profiled(bench, body, threads=64)
+    got = [ran[f"local_{kind}_{name}"] for kind in ("store", "load") for name in ("requests", "sectors", "bytes")]
+    assert got == [2, 2 * 16, 64 * 16, 4, 2 * 8, 2 * 64 * 4]
+    assert ran["global_load_requests"] == 0
+
+
+def test_asynchronous_copies(bench: Bench) -> None:
+    """Each counts as a load and a store as well; their reads go out together."""
+    body = f""".shared .align 16 .b8 tile[1024]; {INDEX}{pointer(0, size=16)} shl.b32 %r10, %r0, 4;
+    cp.async.cg.shared.global [%r10], [%rd0], 16; cp.async.cg.shared.global [%r10+512], [%rd0+512], 16;
+    cp.async.commit_group; cp.async.wait_group 0; ret;"""
+    ran = profiled(bench, body, DATA)
+    assert [ran[f"async_copy_{name}"] for name in ("requests", "bytes")] == [2, 2 * 512]
+    assert [ran[f"global_load_{name}"] for name in ("requests", "sectors")] == [2, 32]
+    assert [ran[f"shared_store_{name}"] for name in ("requests", "wavefronts", "conflicts")] == [2, 8, 0]
+    assert (ran["independent_loads"], ran["critical_loads"], ran["opcodes_copy"]) == (2, 1, 4)
+
+
+def test_hits_of_the_caches(bench: Bench) -> None:
+    """A block reads 4 KiB twice: the second time they are in L1, and DRAM is asked once."""
+    body = f"""{INDEX}{pointer(0, size=16)} ld.global.v4.u32 {{%r10, %r11, %r12, %r13}}, [%rd0];
+    ld.global.v4.u32 {{%r10, %r11, %r12, %r13}}, [%rd0]; ret;"""
+    ran = profiled(bench, body, DATA, threads=256)
+    assert (ran["l1_hit_sectors"], ran["l2_read_sectors"], ran["l2_hit_sectors"]) == (128, 128, 0)
+
+
+def test_every_counter_says_where_it_is_from(bench: Bench) -> None:
+    ran = profiled(bench, COPY, DATA, DATA)
+    assert ran.launch is not None
+    sources = {c.name: c.source for c in ran.launch.counters}
+    assert set(sources.values()) == {"PTX", "model"}
+    assert sources["dram_read_bytes"] == "model"

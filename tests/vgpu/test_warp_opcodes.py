@@ -87,14 +87,14 @@ def test_a_shuffle_in_divergent_code_keeps_the_other_lanes(bench: Bench) -> None
 FULL = 0xFFFFFFFF
 
 
-def absent_lanes(lanes: list[int], present: list[int]) -> list[int]:
-    """Where a shuffle reads from: a lane that is not present leaves the reader its own value."""
-    return [other if present[lane] >> other & 1 else lane for lane, other in enumerate(lanes)]
+def from_present(lanes: list[int], present: int) -> list[int]:
+    """What a shuffle reads: of a lane that is not present, zero."""
+    return [int(VALUES[other]) if present >> other & 1 else 0 for other in lanes]
 
 
 @pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
 @pytest.mark.parametrize("known", [True, False])
-def test_shuffles_from_absent_lanes_keep_the_own_value(bench: Bench, mode: str, known: bool) -> None:
+def test_shuffles_from_absent_lanes_read_zero(bench: Bench, mode: str, known: bool) -> None:
     """Lanes that the block does not have, and lanes outside the member mask."""
     load = "" if known else " ld.param.b32 %r12, [p3];"
     for amount, width, threads, members in itertools.product((1, 5, 16), (32, 4), (32, 20), (FULL, 0x0F0FFFF1)):
@@ -104,8 +104,8 @@ def test_shuffles_from_absent_lanes_keep_the_own_value(bench: Bench, mode: str, 
         empty = np.zeros_like(VALUES)
         data = bench.clean(body, VALUES, empty, empty, np.uint32(amount), threads=threads)
         lanes, inside = shuffled(mode, amount, width)
-        lanes = absent_lanes(lanes, [members & (1 << threads) - 1] * 32)
-        assert data[1][:threads].tolist() == VALUES[lanes][:threads].tolist(), (amount, width, threads, members)
+        wanted = from_present(lanes, members & (1 << threads) - 1)
+        assert data[1][:threads].tolist() == wanted[:threads], (amount, width, threads, members)
         assert data[2][:threads].tolist() == inside[:threads]
 
 
@@ -113,7 +113,7 @@ def test_a_guarded_shuffle_sees_only_the_lanes_of_its_guard(bench: Bench) -> Non
     body = f"""{LOAD} mov.u32 %r11, 5; setp.eq.u32 %p1, %r0, %r0; and.b32 %r5, %r0, 3; setp.ne.u32 %p2, %r5, 3;
     @%p2 shfl.sync.down.b32 %r11, %r10, 1, 31, -1; {STORE}"""
     out = bench.clean(body, VALUES, np.zeros_like(VALUES), np.zeros_like(VALUES))[1]
-    wanted = [5 if i % 4 == 3 else VALUES[i] if i % 4 == 2 else VALUES[i + 1] for i in range(32)]
+    wanted = [5 if i % 4 == 3 else 0 if i % 4 == 2 else VALUES[i + 1] for i in range(32)]
     assert out.tolist() == [int(v) for v in wanted]
 
 
@@ -121,8 +121,8 @@ def test_lanes_with_member_masks_of_their_own_shuffle_apart(bench: Bench) -> Non
     members = np.where(LANES % 2, 0xAAAAAAAA, 0x55555555).astype(np.uint32)
     body = f"{LOAD} ld.global.u32 %r12, [%rd1]; shfl.sync.down.b32 %r11|%p1, %r10, %r0, 31, %r12; {STORE}"
     out = bench.clean(body, VALUES, members, np.zeros_like(VALUES))[1]
-    # lane i reads lane 2i, which is odd for none: the odd lanes find nobody of their group
-    assert out.tolist() == [int(VALUES[2 * i if 2 * i < 32 and i % 2 == 0 else i]) for i in range(32)]
+    # lane i reads lane 2i, which is odd for none: the odd lanes find nobody of their group, or themselves out of range
+    assert out.tolist() == [int(VALUES[2 * i if 2 * i < 32 else i]) * (i % 2 == 0 or i >= 16) for i in range(32)]
 
 
 def test_the_forms_without_sync(bench: Bench) -> None:

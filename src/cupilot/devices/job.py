@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cupilot.records import ITEM_BYTES, Failure, Profile, Resources, Scalar, TensorSpec
+from cupilot.records.evaluation import SassFunction
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Job:
     resources: tuple[tuple[str, Resources], ...]
     calls: tuple[JobCall, ...]
     timeout_s: float
+    sass: tuple[SassFunction, ...] = ()
 
 
 @dataclass(frozen=True)

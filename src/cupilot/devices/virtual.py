@@ -20,9 +20,11 @@ from cupilot.devices.job import NUMPY, Answer, Job, JobArgument, JobCall
 from cupilot.devices.process import Ended, run_limited
 from cupilot.gpu import GpuSpec, load_spec, spec_names
 from cupilot.records import Failure, Kernel, Profile, TensorSpec, Timing, from_plain, to_plain
+from cupilot.records.evaluation import SassFunction
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.host import build_host_library
-from cupilot.toolchain.nvcc import build_kernel
+from cupilot.toolchain.nvcc import CUBIN, build_kernel
+from cupilot.toolchain.sass import kernel_sass
 from cupilot.vgpu.timing import model_time
 
 # PTX the engine is built for: nvcc knows nothing older, and the engine little that is newer.
@@ -68,7 +70,7 @@ class VirtualDevice:
         try:
             job = Job(
                 str(built.library), built.kernel.entry, str(self.runtime()), self._spec.name, self.name,
-                built.resources, tuple(self._job_call(call) for call in calls), timeout_s,
+                built.resources, tuple(self._job_call(call) for call in calls), timeout_s, self._sass(built),
             )  # fmt: skip
             (folder / "job.json").write_text(json.dumps(to_plain(job)))
             environment = {key: os.environ[key] for key in KEPT_ENVIRONMENT if key in os.environ}
@@ -92,6 +94,10 @@ class VirtualDevice:
                     "cupilot_cudart", sources, self._cache / "runtime", flags=flags, headers=headers
                 )
             return self._runtime
+
+    def _sass(self, built: Built) -> tuple[SassFunction, ...]:
+        """How the machine code makes the PTX's loads and stores; nothing where that cannot be found out."""
+        return kernel_sass(built.library.with_name(CUBIN), built.ptx, self._cuda, self._cache / "sass")
 
     def _job_call(self, call: Call) -> JobCall:
         arguments = tuple(

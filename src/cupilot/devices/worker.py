@@ -10,10 +10,12 @@ import ctypes
 import json
 import sys
 import time
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
+from cupilot.contracts import Array
 from cupilot.devices.job import NUMPY, Answer, Job, JobCall
 from cupilot.devices.process import limit_self
 from cupilot.gpu import load_spec
@@ -25,7 +27,7 @@ from cupilot.vgpu.machine import Finding, Machine
 def main(folder: Path) -> int:
     job = from_plain(Job, json.loads((folder / "job.json").read_text()))
     limit_self(job.timeout_s)
-    machine = Machine(load_spec(job.gpu), Path(job.runtime), dict(job.resources), job.device)
+    machine = Machine(load_spec(job.gpu), Path(job.runtime), dict(job.resources), job.device, job.sass)
     try:
         library = Library(Path(job.library))
     except WrapperError as error:
@@ -73,22 +75,39 @@ class Worker:
                 values.append(tensors[-1][0])
             else:
                 values.append(argument.value)
-        answer = self._answer(number, values, tensors)
+        outputs = [self._allocate(tensor) for tensor in call.outputs] if self._fills_outputs(values, call) else []
+        answer = self._answer(number, values, tensors, outputs)
         self._library.release()
-        for value, _ in tensors:
+        for value in [*(value for value, _ in tensors), *outputs]:
             machine.free(value.pointer)
         return answer
+
+    def _fills_outputs(self, values: list[TensorValue | Scalar | None], call: JobCall) -> bool:
+        """Whether the wrapper returns nothing and takes the outputs after the other arguments."""
+        takes, _, gives = dict(self._library.entries()).get(self._job.entry, "").partition(" -> ")
+        return gives == "None" and takes.count(",") + 1 == len(values) + len(call.outputs)
+
+    def _allocate(self, tensor: TensorSpec) -> TensorValue:
+        address = ctypes.c_void_p()
+        status = ctypes.CDLL(self._job.runtime).cudaMalloc(ctypes.byref(address), ctypes.c_size_t(tensor.bytes))
+        if status != 0:
+            raise MemoryError(f"{tensor.bytes} bytes of device memory")
+        return TensorValue(address.value or 0, tensor.shape, _strides(tensor.shape), tensor.dtype)
 
     def _upload(self, file: str, tensor: TensorSpec) -> TensorValue:
         address = self._machine.map_file(Path(file), tensor.bytes)
         return TensorValue(address, tensor.shape, _strides(tensor.shape), tensor.dtype)
 
     def _answer(
-        self, number: int, values: list[TensorValue | Scalar | None], tensors: list[tuple[TensorValue, str]]
+        self,
+        number: int,
+        values: list[TensorValue | Scalar | None],
+        tensors: list[tuple[TensorValue, str]],
+        outputs: list[TensorValue],
     ) -> Answer:
         machine = self._machine
         try:
-            results = self._library.call(self._job.entry, values)
+            results = self._library.call(self._job.entry, [*values, *outputs])
         except WrapperError as error:
             found = _finding_failure(machine.findings(), self._job)
             return Answer(found or Failure("run", error.kind, str(error)))
@@ -96,12 +115,13 @@ class Worker:
             _finding_failure(machine.findings(), self._job)
             or _launch_failure(machine)
             or _input_failure(machine, tensors)
-            or _keep_outputs(self._folder, number, machine, results)
         )
         if failure is not None:
             return Answer(failure)
-        outputs = tuple(TensorSpec(tuple(result.shape), result.dtype) for result in results)
-        return Answer(None, machine.profile(), outputs)
+        results = results or tuple(outputs)
+        _keep_outputs(self._folder, number, machine, results)
+        specs = tuple(TensorSpec(tuple(result.shape), result.dtype) for result in results)
+        return Answer(None, machine.profile(), specs)
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -143,20 +163,32 @@ def _input_failure(machine: Machine, tensors: list[tuple[TensorValue, str]]) -> 
     return None
 
 
-def _keep_outputs(folder: Path, number: int, machine: Machine, results: tuple[TensorValue, ...]) -> Failure | None:
+def _keep_outputs(folder: Path, number: int, machine: Machine, results: tuple[TensorValue, ...]) -> None:
+    """Every output in row-major order, whatever its layout; where it is not whole, its written elements."""
     for index, result in enumerate(results):
-        shape = tuple(result.shape)
-        if tuple(result.strides) != _strides(shape) and 0 not in shape:
-            return Failure("verify", "not-contiguous", f"output {index} is not contiguous: strides {result.strides}")
-        values = machine.view(result.pointer, shape, np.dtype(NUMPY[result.dtype]))
+        item = np.dtype(NUMPY[result.dtype])
+        span = 1 + sum((size - 1) * stride for size, stride in zip(result.shape, result.strides, strict=True))
+        span = span if prod(result.shape) else 0
+        values = _laid_out(machine.view(result.pointer, (span,), item), result)
         stem = folder / f"answer{number}.{index}"
-        where = machine.stored_elements(result.pointer, values.size, ITEM_BYTES[result.dtype])
+        where = machine.stored_elements(result.pointer, span, ITEM_BYTES[result.dtype])
+        if where is not None and tuple(result.strides) != _strides(result.shape):
+            written = np.zeros(span, np.bool_)
+            written[where] = True
+            where = np.flatnonzero(_laid_out(written, result))
+            where = None if where.size == values.size else where  # what is unwritten lies between the elements
         if where is None:
             np.save(f"{stem}.npy", values)
         else:
             np.save(f"{stem}.where.npy", where)
-            np.save(f"{stem}.part.npy", values.reshape(-1)[where])
-    return None
+            # a copy of a large output in another layout would touch all of its memory
+            np.save(f"{stem}.part.npy", values.reshape(-1)[where] if values.flags.c_contiguous else values.flat[where])
+
+
+def _laid_out(memory: Array, result: TensorValue) -> Array:
+    """The elements of a tensor among those that its memory spans."""
+    strides = [stride * memory.itemsize for stride in result.strides]
+    return np.lib.stride_tricks.as_strided(memory, result.shape, strides, writeable=False)
 
 
 if __name__ == "__main__":

@@ -65,12 +65,57 @@ class Resources:
 
 
 @dataclass(frozen=True)
+class SassAccess:
+    """A load or store of the PTX and how the machine code of the same build makes it.
+
+    ``kind`` is load or store, ``bytes`` are those of one lane in PTX.  ``widths`` are pairs of bytes per lane and
+    number of machine instructions; none means that they are not known.  ``gone``: it became register moves.
+    Accesses of one basic block with one base register have the same ``base``, the number of the first of them.
+    """
+
+    line: int
+    space: str
+    kind: str
+    bytes: int
+    base: int
+    widths: tuple[tuple[int, int], ...] = ()
+    gone: bool = False
+
+
+@dataclass(frozen=True)
+class SassFunction:
+    """The loads and stores of one function of the PTX, in the order of its text."""
+
+    name: str
+    is_kernel: bool
+    accesses: tuple[SassAccess, ...]
+
+
+@dataclass(frozen=True)
 class LineCost:
-    """Warp instructions and global sectors of one source line, whole grid."""
+    """What one source line cost, whole grid; see docs/counters.md for the meanings.
+
+    ``source`` is ``SASS`` where the widths of the line's accesses are those of the machine code, otherwise ``PTX``.
+    """
 
     line: int
     warp_instructions: float
     global_sectors: float = 0.0
+    lane_instructions: float = 0.0
+    flop: float = 0.0
+    global_requests: float = 0.0
+    global_bytes: float = 0.0
+    shared_requests: float = 0.0
+    shared_wavefronts: float = 0.0
+    shared_conflicts: float = 0.0
+    local_sectors: float = 0.0
+    atomic_requests: float = 0.0
+    source: str = "PTX"
+
+    @property
+    def active_lanes(self) -> float:
+        """Mean lanes that executed an instruction of this line; 32 without divergence."""
+        return self.lane_instructions / self.warp_instructions if self.warp_instructions else 0.0
 
 
 @dataclass(frozen=True)
@@ -93,6 +138,12 @@ class Launch:
     @property
     def threads(self) -> int:
         return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def active_lanes(self) -> float:
+        """Mean lanes that executed an instruction; 32 without divergence, 0 when nothing was counted."""
+        instructions = self.counter("warp_instructions")
+        return self.counter("lane_instructions") / instructions if instructions else 0.0
 
     def counter(self, name: str) -> float:
         """Value of a counter; absent counters are zero (nothing of that kind was executed)."""

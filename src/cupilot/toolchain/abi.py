@@ -1,7 +1,7 @@
 """Calls the wrappers of a built candidate: the Python mirror of ``include/cupilot/abi.h``.
 
 Imports nothing heavy, because it runs in worker processes.  The CUDA runtime must be in the process already
-(loaded with global symbols) unless the library was linked with one.  Lists of numbers cannot be passed.
+(loaded with global symbols) unless the library was linked with one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_DIMENSIONS = 8
 MAX_RESULTS = 32
 ERROR_BYTES = 4096
 
-NONE, TENSOR, INT, DOUBLE, BOOL, STRING = range(6)
+NONE, TENSOR, INT, DOUBLE, BOOL, STRING, LIST = range(7)
 
 # PyTorch's numbers of element types, as in scalar_types.h
 DTYPE_CODES = {
@@ -51,6 +51,10 @@ class TensorValue:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
+
+
+Item = TensorValue | Scalar | None
+Value = Item | Sequence[Item]
 
 
 class _Value(ctypes.Structure):
@@ -95,9 +99,10 @@ class Library:
             (name, signature) for name, _, signature in (line.partition("\t") for line in listing.splitlines())
         )
 
-    def call(self, name: str, values: Sequence[TensorValue | Scalar | None]) -> tuple[TensorValue, ...]:
+    def call(self, name: str, values: Sequence[Value]) -> tuple[TensorValue, ...]:
         """Call a wrapper; raises `WrapperError` with its message when it throws."""
-        arguments = (_Value * len(values))(*map(_encode, values))
+        kept: list[object] = []
+        arguments = (_Value * len(values))(*(_encode(value, kept) for value in values))
         results = (_Value * MAX_RESULTS)()
         count = ctypes.c_int()
         error = ctypes.create_string_buffer(ERROR_BYTES)
@@ -117,7 +122,8 @@ class Library:
         self._release()
 
 
-def _encode(value: TensorValue | Scalar | None) -> _Value:
+def _encode(value: Value, kept: list[object]) -> _Value:
+    """``kept`` gets the memory that the result refers to."""
     if value is None:
         return _Value(kind=NONE)
     if isinstance(value, TensorValue):
@@ -130,7 +136,11 @@ def _encode(value: TensorValue | Scalar | None) -> _Value:
         return _Value(kind=INT, i=value)
     if isinstance(value, float):
         return _Value(kind=DOUBLE, d=value)
-    return _Value(kind=STRING, s=value.encode())
+    if isinstance(value, str):
+        return _Value(kind=STRING, s=value.encode())
+    items = (_Value * len(value))(*(_encode(item, kept) for item in value))
+    kept.append(items)
+    return _Value(kind=LIST, data=ctypes.addressof(items), i=len(value))
 
 
 def _encode_tensor(tensor: TensorValue) -> _Value:

@@ -11,7 +11,7 @@ from pathlib import Path
 from cupilot.errors import ToolchainMissing
 from cupilot.toolchain.process import run
 
-WHEELS = "nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-runtime nvidia-cuda-cccl"
+WHEELS = "nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-runtime nvidia-cuda-cccl nvidia-cuda-nvdisasm"
 PACKAGE = "nvidia.cu13"
 
 

@@ -21,6 +21,11 @@ _NO_MEMBER = re.compile(
     r'(?: \(.*?\))? has no member "(?P<name>\w+)"'
 )
 _NO_NAMESPACE = re.compile(r'name followed by "::".*\n.*?(?P<name>\b(?:torch|at|c10)(?:::\w+)+)')
+_NO_LIBRARY = re.compile(
+    r'identifier "(?P<name>(?:cu(?:blas|dnn|rand|sparse|solver|fft)|CU(?:BLAS|DNN|RAND|SPARSE|SOLVER|FFT)_)\w*)" is undefined'
+)
+_NO_HEADER = re.compile(r'(?:cannot open source file "(?P<edg>[^"]+)"|error: (?P<gcc>\S+): No such file or directory)')
+_AMBIGUOUS = re.compile(r"error: .*(?:more than one .* (?:matches|applies)|ambiguous)")
 _NO_OPERATOR = re.compile(r"no operator .* matches.*\n\s*operand types are: (?P<operands>.*\bat::Tensor\b.*)")
 
 
@@ -54,12 +59,23 @@ def first_error(log: str, main_file: str = "") -> Diagnostic | None:
     return Diagnostic(file, line, text, context)
 
 
+def is_ambiguous(log: str) -> bool:
+    """Whether the compiler found several conversions to choose from in code about 16-bit types."""
+    return _AMBIGUOUS.search(log) is not None and re.search(r"half|bfloat16", log, re.IGNORECASE) is not None
+
+
 def compile_failure(log: str, main_file: str) -> Failure:
     """Names a missing host call as such; everything else is the first error as the compiler words it."""
     error = first_error(log, main_file)
     if error is None:
         lines = [line for line in log.splitlines() if line.strip()]
         return Failure("build", "compile-error", lines[0] if lines else "the compiler failed without a word", log)
+    if header := _NO_HEADER.search(error.context):
+        message = f"the header {header['edg'] or header['gcc']} (line {error.line}) is not available: CUDA's own are"
+        return Failure("build", "missing-header", f"{message}, with CUB and Thrust, and a stand-in for PyTorch's", log)
+    if library := _NO_LIBRARY.search(error.context):
+        message = f"unsupported library: {library['name']} (line {error.line}): there are only CUDA itself, CUB and Thrust"
+        return Failure("build", "unsupported-host-call", message, log)
     call = _missing_call(error.context)
     if call is None:
         return Failure("build", "compile-error", str(error), log)

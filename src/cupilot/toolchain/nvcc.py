@@ -13,16 +13,16 @@ from cupilot.errors import MachineError
 from cupilot.records import Failure, Kernel, Resources, from_plain, to_plain
 from cupilot.toolchain.cache import digest, folder_digest, publish, scratch_beside
 from cupilot.toolchain.cuda import Cuda
-from cupilot.toolchain.diagnostics import compile_failure, first_error
+from cupilot.toolchain.diagnostics import compile_failure, first_error, is_ambiguous
 from cupilot.toolchain.process import run
 from cupilot.toolchain.ptxas import first_error as first_ptxas_error
 from cupilot.toolchain.ptxas import read_report
-from cupilot.toolchain.source import no_such_entry, translation_unit
+from cupilot.toolchain.source import forwarded_headers, no_such_entry, translation_unit
 
 INCLUDE = Path(__file__).parent / "include"
 
-SOURCE, UNIT, KEEP, LIBRARY, PTX, CUBIN, RESOURCES = (
-    "kernel.cu", "unit.cu", "keep", "kernel.so", "kernel.ptx", "kernel.cubin", "resources.json",
+SOURCE, UNIT, KEEP, HEADERS, LIBRARY, PTX, CUBIN, RESOURCES = (
+    "kernel.cu", "unit.cu", "keep", "headers", "kernel.so", "kernel.ptx", "kernel.cubin", "resources.json",
 )  # fmt: skip
 
 # -O1 is for host code only: device code is optimised fully by default, and wrappers have nothing to gain.
@@ -32,6 +32,12 @@ FLAGS = (
     "-lineinfo", "--expt-relaxed-constexpr", "--extended-lambda",
 )  # fmt: skip
 PTXAS_FLAGS = ("-v", "-O3", "-lineinfo")
+# What PyTorch compiles extensions with.  Without them more sources compile, so they are a second attempt: where
+# conversions between float and __half make a call ambiguous.
+PYTORCH_FLAGS = (
+    "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+)  # fmt: skip
 
 
 def build_kernel(
@@ -42,14 +48,16 @@ def build_kernel(
     The library holds the PTX alone and leaves the CUDA runtime open: the process that loads it, or ``link``,
     decides on the runtime.  The cubin and the PTX lie beside the library.  Failures are not kept.
     """
-    unit = translation_unit(kernel, SOURCE)
-    if isinstance(unit, Failure):
-        return unit
+    made = translation_unit(kernel, SOURCE)
+    if isinstance(made, Failure):
+        return made
+    kernel, unit = made
     final = out_dir / _address(kernel, unit, arch, cuda, link)
     if not final.is_dir():
         deadline_s = time.monotonic() + timeout_s
         with scratch_beside(final) as scratch:
-            failure = _compile(kernel, unit, _command(kernel, arch, cuda, link), scratch, deadline_s)
+            _write_sources(kernel, unit, scratch, cuda)
+            failure = _compile(kernel, _command(kernel, arch, cuda, link), scratch, deadline_s)
             failure = failure or _assemble(arch, scratch, cuda, deadline_s)
             if failure is not None:
                 return failure
@@ -60,24 +68,33 @@ def build_kernel(
 def _address(kernel: Kernel, unit: str, arch: str, cuda: Cuda, link: Sequence[Path]) -> str:
     compiler = (cuda.version, str(cuda.host_compiler), folder_digest(INCLUDE))
     linked = [part for path in link for part in (str(path.resolve()), path.read_bytes())]
-    return digest((kernel.source, kernel.entry, unit, arch, *compiler, *FLAGS, *PTXAS_FLAGS, *linked))
+    return digest((kernel.source, kernel.entry, unit, arch, *compiler, *FLAGS, *PYTORCH_FLAGS, *PTXAS_FLAGS, *linked))
 
 
 def _command(kernel: Kernel, arch: str, cuda: Cuda, link: Sequence[Path]) -> tuple[str | Path, ...]:
     virtual = arch.replace("sm_", "compute_")
     target = ("-gencode", f"arch={virtual},code={virtual}", f"--frandom-seed={kernel.digest}")
     linked = [part for path in link for part in (path.resolve(), "-Xlinker", f"-rpath={path.resolve().parent}")]
-    files = ("-I", INCLUDE, "--keep", "--keep-dir", KEEP, UNIT, "-o", LIBRARY)
+    files = ("-I", INCLUDE, "-I", HEADERS, "--keep", "--keep-dir", KEEP, UNIT, "-o", LIBRARY)
     return (cuda.nvcc, "-ccbin", cuda.host_compiler, *FLAGS, *target, *files, *linked)
 
 
-def _compile(
-    kernel: Kernel, unit: str, command: Sequence[str | Path], scratch: Path, deadline_s: float
-) -> Failure | None:
+def _write_sources(kernel: Kernel, unit: str, scratch: Path, cuda: Cuda) -> None:
     (scratch / SOURCE).write_text(kernel.source, encoding="utf-8", newline="")
     (scratch / UNIT).write_text(unit, encoding="utf-8")
-    (scratch / KEEP).mkdir()
+    for name in (KEEP, HEADERS):
+        (scratch / name).mkdir()
+    for name, text in forwarded_headers(kernel.source).items():
+        if not any((folder / name).is_file() for folder in (INCLUDE, *cuda.include)):
+            (scratch / HEADERS / name).parent.mkdir(parents=True, exist_ok=True)
+            (scratch / HEADERS / name).write_text(text)
+
+
+def _compile(kernel: Kernel, command: Sequence[str | Path], scratch: Path, deadline_s: float) -> Failure | None:
     finished = run(command, scratch, deadline_s - time.monotonic())
+    if finished is not None and finished.status != 0 and is_ambiguous(finished.output):
+        again = run((*command, *PYTORCH_FLAGS), scratch, deadline_s - time.monotonic())
+        finished = again if again is not None and again.status == 0 else finished
     if finished is None:
         return _too_slow("nvcc")
     if finished.status != 0:
@@ -85,7 +102,8 @@ def _compile(
     ptx = (scratch / KEEP / UNIT).with_suffix(".ptx").read_text(encoding="utf-8")
     # line tables name the source as the user knows it, not the folder it was compiled in
     (scratch / PTX).write_text(ptx.replace(f"{scratch.resolve()}/", ""), encoding="utf-8")
-    shutil.rmtree(scratch / KEEP)
+    for name in (KEEP, HEADERS):
+        shutil.rmtree(scratch / name)
     return None
 
 

@@ -32,6 +32,7 @@ FLAGS = (
     "--expt-relaxed-constexpr", "--extended-lambda",
 )  # fmt: skip
 PTXAS_FLAGS = ("-v", "-O3", "-lineinfo")
+LIBRARY_HEADER = re.compile(r"(cu(blas|fft|rand|sparse|solver|dnn|tensor)|npp|nvjpeg|nccl|nvgraph|optix|GL/|cudnn)")
 # a program's own functions win over those of the process it is loaded into, as in an executable
 LINK_FLAGS = ("-shared", "-Wl,-Bsymbolic", "-pthread")
 
@@ -43,6 +44,8 @@ class ProgramSource:
     files: tuple[Path, ...]
     include: tuple[Path, ...] = ()
     defines: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    """further ones for nvcc; of ours, those that they contradict are left out"""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,20 @@ def _digest(source: ProgramSource, arch: str, cuda: Cuda) -> str:
     files = [part for path in source.files for part in (str(path.resolve()), path.read_bytes())]
     folders = [str(folder.resolve()) for folder in source.include]
     compiler = (cuda.version, str(cuda.host_compiler), *FLAGS, *PTXAS_FLAGS, *LINK_FLAGS)
-    return digest(("program", *files, "-I", *folders, "-D", *source.defines, arch, *compiler))
+    return digest(("program", *files, "-I", *folders, "-D", *source.defines, "--", *source.flags, arch, *compiler))
+
+
+def _nvcc_flags(source: ProgramSource) -> list[str]:
+    """Ours and the user's: nvcc takes a standard and a level of optimisation once only."""
+    once = tuple(start for start in ("-std", "-O") if any(flag.startswith((start, f"-{start}")) for flag in source.flags))
+    ours = [flag for flag in FLAGS if flag not in source.flags and not (once and flag.startswith(once))]
+    return [*ours, *source.flags]
+
+
+def _link_flags(source: ProgramSource) -> list[str]:
+    """Libraries, and what the host compiler needs at both ends."""
+    libraries = [flag for flag in source.flags if flag.startswith(("-l", "-L")) and not flag.startswith("-lineinfo")]
+    return [*LINK_FLAGS, *libraries, *(["-fopenmp"] if any("-fopenmp" in flag for flag in source.flags) else [])]
 
 
 def _whole_digest(known: str, headers: Sequence[Path]) -> str:
@@ -129,7 +145,8 @@ def _make(
         for name, resources in part:
             merged[name] = _larger(merged.get(name, resources), resources)
     objects = [_part(scratch, number) / "unit.o" for number in range(len(source.files))]
-    finished = run([cuda.host_compiler, *LINK_FLAGS, *objects, "-o", LIBRARY], scratch, deadline_s - time.monotonic())
+    link = [cuda.host_compiler, *objects, *_link_flags(source), "-o", LIBRARY]
+    finished = run(link, scratch, deadline_s - time.monotonic())
     if finished is None:
         return _too_slow("the linker")
     if finished.status != 0:
@@ -153,7 +170,7 @@ def _compile(
     options += [f"-D{define}" for define in source.defines]
     options += [part for place in cuda.include for part in ("-isystem", place)]
     command = (
-        cuda.nvcc, "-ccbin", cuda.host_compiler, *FLAGS, "-gencode", f"arch={virtual},code={virtual}",
+        cuda.nvcc, "-ccbin", cuda.host_compiler, *_nvcc_flags(source), "-gencode", f"arch={virtual},code={virtual}",
         f"--frandom-seed={digest((seed, str(path)))}", *options, "-MMD", "-MF", folder / "unit.d",
         "--keep", "--keep-dir", folder, path, "-o", folder / "unit.o",
     )  # fmt: skip
@@ -184,8 +201,13 @@ def _nvcc_failure(output: str, path: str) -> Failure:
     error = first_error(output)
     missing = re.search(r"fatal error: (\S+): No such file", output)
     if missing is not None:
-        message = f"{path}: the header {missing.group(1)} was not found; -I names the folder it is in"
+        name = missing.group(1)
+        why = "it is of a library, which the virtual GPU has none of" if LIBRARY_HEADER.match(name) else ""
+        message = f"{path}: the header {name} was not found; {why or '-I names the folder it is in'}"
         return Failure("build", "missing-header", message, output)
+    if "requires separate compilation mode" in output:
+        message = f"{error}: dynamic parallelism is not supported on the virtual GPU"
+        return Failure("build", "unsupported", message, output)
     if error is None and "nvcc fatal" in output:
         raise MachineError(f"nvcc does not run as asked: {output.strip().partition(chr(10))[0]}")
     lines = [line for line in output.splitlines() if line.strip()]

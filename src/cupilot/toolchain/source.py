@@ -1,10 +1,13 @@
-"""What can be known of a candidate's source without compiling it, and the file that is compiled for it."""
+"""What can be known of a candidate's source without compiling it, and the files that are compiled for it."""
 
 from __future__ import annotations
 
 import re
 
+from dataclasses import replace
+
 from cupilot.records import Failure, Kernel
+from cupilot.toolchain.functions import host_functions
 
 # PyTorch's own header brings these along, so wrappers use them without asking; including all of them always
 # would double the compile time, so each is included only where its names occur.
@@ -28,17 +31,23 @@ BROUGHT_ALONG = (
     ("unordered_set", r"std::unordered_set\b"),
 )  # fmt: skip
 
-# Parts of our header that a source without these names cannot use.
+# Parts of our headers that a source without these names cannot use.
 OPTIONAL_PARTS = (
     ("CUPILOT_WITHOUT_HALF", r"half|bfloat|fp16|bf16|float16|reduced|\bf16"),
     ("CUPILOT_WITHOUT_STRING", r"string|iostream"),
+    ("CUPILOT_WITHOUT_REORDERING", r"\b(contiguous|clone|copy_|reshape|reshape_as|flatten|to|toType|type_as)\s*\("),
+    ("CUPILOT_WITHOUT_CONVERSION", r"\b(to|toType|type_as|copy_|fill_|zero_|scalar_tensor|\w*(ones|full)(_like)?)\s*\("),
 )
 
 _COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"', re.DOTALL)
-_FUNCTION = re.compile(
-    r"\b((?:(?:torch|at)::)?Tensor|void|auto|std::(?:vector|tuple|pair|array)\s*<[^;{}()]*>)\s+(\w+)\s*\("
-)
-_DEFINED = re.compile(r'\.def\s*\(\s*"([^"]+)"')
+# m.def("name", function ...) of PYBIND11_MODULE, and the same or m.impl("name", ...) of TORCH_LIBRARY with a schema
+_MODULE = re.compile(r"\b(?:PYBIND11_MODULE|TORCH_LIBRARY\w*)\s*\(")
+_DEFINED = re.compile(r'\.(?:def|impl)\s*\(\s*"(\w+)[^"]*"(?:\s*"[^"]*")*\s*,')
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
+# Headers of PyTorch are all one here; those of libraries are empty, so that only their use is an error.
+_PYTORCH = re.compile(r"(?:torch|ATen|c10|caffe2|pybind11|THC)/[\w./-]+")
+_LIBRARY = re.compile(r"(?:cu(?:blas|dnn|rand|sparse|solver|fft)|nvToolsExt)\w*\.h")
 
 
 def without_comments(source: str) -> str:
@@ -47,43 +56,68 @@ def without_comments(source: str) -> str:
 
 
 def defined_names(code: str) -> tuple[str, ...]:
-    """Names that a PYBIND11_MODULE in the code gives to its functions."""
-    return tuple(dict.fromkeys(_DEFINED.findall(code))) if "PYBIND11_MODULE" in code else ()
+    """Names that the modules in the code give to their functions."""
+    return tuple(dict.fromkeys(_DEFINED.findall(code))) if _MODULE.search(code) else ()
 
 
-def host_functions(code: str) -> tuple[str, ...]:
-    """Functions that could be wrappers: they run on the host and return tensors or nothing."""
-    names: dict[str, None] = {}
-    for found in _FUNCTION.finditer(code):
-        before = code[: found.start()]
-        specifiers = before[max(before.rfind(mark) for mark in ";{}") + 1 :]
-        if "__global__" not in specifiers and "__device__" not in specifiers:
-            names[found.group(2)] = None
-    return tuple(names)
+def forwarded_headers(source: str) -> dict[str, str]:
+    """Headers that a source asks for and that are made for it: their paths and what is in them."""
+    made = {}
+    for path in _INCLUDE.findall(source):
+        if _PYTORCH.fullmatch(path) and ".." not in path:
+            made[path] = "#pragma once\n#include <torch/extension.h>\n"
+        elif _LIBRARY.fullmatch(path):
+            made[path] = "#pragma once\n#include <cuda_runtime.h>\n"
+    return made
+
+
+def chosen_entry(kernel: Kernel) -> str | None:
+    """The function to call: the one asked for; for the default also the only one that it can be.
+
+    That is a module's only function, its only one with ``forward`` in its name, or, without a module, the only
+    function on the host that no other function calls.
+    """
+    code = without_comments(kernel.source)
+    names, functions = defined_names(code), host_functions(code)
+    if kernel.entry in names or kernel.entry in functions:
+        return kernel.entry
+    if kernel.entry != Kernel("").entry:
+        return None
+    if not names:
+        called = [name for name in functions if len(re.findall(rf"\b{name}\s*(?:<[^;(]*>)?\s*\(", code)) == 1]
+        names = tuple(called) if len(functions) > 1 else tuple(functions)
+    for candidates in (names, tuple(name for name in names if "forward" in name.lower())):
+        if len(candidates) == 1:
+            return candidates[0]
+    return None
 
 
 def no_such_entry(kernel: Kernel, log: str = "") -> Failure:
     """The failure of a kernel whose entry is not a function on the host."""
     code = without_comments(kernel.source)
-    names = dict.fromkeys(defined_names(code) + host_functions(code))
+    names = dict.fromkeys((*defined_names(code), *host_functions(code)))
     offered = ", ".join(names) if names else "none"
     message = f"there is no host function {kernel.entry}; host functions in the source: {offered}"
     return Failure("build", "no-such-entry", message, log)
 
 
-def translation_unit(kernel: Kernel, file_name: str) -> str | Failure:
-    """The file to compile: it includes the kernel's file, so that errors refer to that file's lines.
+def translation_unit(kernel: Kernel, file_name: str) -> tuple[Kernel, str] | Failure:
+    """The kernel with the entry that is called, and the file to compile.
 
-    The entry is registered here unless the source's own module does it.
+    The file includes the kernel's file, so that errors refer to that file's lines, and registers the entry unless
+    the source's own module does it.
     """
     code = without_comments(kernel.source)
-    registered = kernel.entry in defined_names(code)
-    is_kernel = re.search(rf"__global__[^;{{}}]*\b{re.escape(kernel.entry)}\s*\(", code) is not None
-    if not registered and (is_kernel or not re.search(rf"\b{re.escape(kernel.entry)}\b", code)):
-        return no_such_entry(kernel)
+    entry = chosen_entry(kernel)
+    registered = entry in defined_names(code)
+    if entry is None:
+        entry = kernel.entry  # perhaps the compiler finds what a look at the source did not: behind a macro
+        is_kernel = re.search(rf"__global__[^;{{}}]*\b{re.escape(entry)}\s*\(", code) is not None
+        if is_kernel or not re.search(rf"\b{re.escape(entry)}\b", code):
+            return no_such_entry(kernel)
     lines = [f"#define {part}" for part, names in OPTIONAL_PARTS if not re.search(names, code, re.IGNORECASE)]
     lines += [f"#include <{header}>" for header, names in BROUGHT_ALONG if re.search(names, code)]
     lines += [f'#include "{file_name}"', "#include <torch/extension.h>"]
     if not registered:
-        lines.append(f"CUPILOT_ENTRY({kernel.entry})")
-    return "\n".join(lines) + "\n"
+        lines.append(f"CUPILOT_ENTRY({entry}, {host_functions(code).get(entry, entry)})")
+    return replace(kernel, entry=entry), "\n".join(lines) + "\n"

@@ -1,42 +1,56 @@
-"""What the runtime counted, turned into the counters of a profile.
+"""What the runtime counted, turned into the counters of a profile (docs/counters.md lists them).
 
-Instruction counts are static mixes times executions of basic blocks.  L1 and a block's share of L2
-are simulated while blocks run; how much of the L2 traffic reaches DRAM is estimated here:
+Instruction counts are static mixes times executions of basic blocks; they are those of the PTX.  Counts of memory
+instructions come in as the machine code makes them where that is known (`widths`), and say so.  L1 and a block's share
+of L2 are simulated while blocks run; how much of the L2 traffic reaches DRAM is estimated here:
 
 * what one block reads twice at a distance that its share of L2 cannot hold is read twice (`passes`);
 * blocks that run at the same time advance together and share what they read, so one wave reads a
   buffer at most once per pass;
 * when all buffers together fit into L2, every later wave finds them there.
+
+Not covered: constant memory, and the lanes that a guard (``@p``) switches off within a basic block: they count as
+active for instructions and floating-point operations, not for memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from cupilot.records import Counter, LineCost
-from cupilot.vgpu.emit import KernelCode
+from cupilot.vgpu.emit import KernelCode, Site
+from cupilot.vgpu.lower.cost import at_line
+from cupilot.vgpu.widths import SiteCount, kind_of
 
 SECTOR_BYTES = 32
 # Counters that are means or maxima of a warp, so they are not scaled with the number of blocks.
 INTENSIVE = frozenset({"independent_loads", "critical_loads"})
+UNCOUNTED = ("const", "param", "group")  # a group's members count
 
 
-@dataclass(frozen=True)
-class SiteCount:
-    """What one memory instruction did."""
+@dataclass
+class Sum:
+    """A counter as it grows; from the SASS as soon as one part of it is."""
 
-    requests: int
-    sectors: int
-    wavefronts: int
-    lane_bytes: int
+    value: float = 0.0
+    source: str = "PTX"
 
-    def __add__(self, other: SiteCount) -> SiteCount:
-        return SiteCount(
-            self.requests + other.requests, self.sectors + other.sectors, self.wavefronts + other.wavefronts,
-            self.lane_bytes + other.lane_bytes,
-        )  # fmt: skip
+    def add(self, amount: float, source: str = "PTX") -> None:
+        self.value += amount
+        if source == "SASS":
+            self.source = source
+
+
+class Sums(dict[str, Sum]):
+    """Counters by name."""
+
+    def add(self, name: str, amount: float, source: str = "PTX") -> None:
+        self.setdefault(name, Sum()).add(amount, source)
+
+    def value(self, name: str) -> float:
+        return self[name].value if name in self else 0.0
 
 
 @dataclass(frozen=True)
@@ -52,37 +66,64 @@ class BufferTraffic:
     unique_write: int
 
 
-def instruction_counters(code: KernelCode, counts: Sequence[tuple[int, int]], warps: int) -> dict[str, float]:
+def instruction_counters(code: KernelCode, counts: Sequence[tuple[int, int]], warps: int) -> Sums:
     """Static mix of each basic block times how often warps and lanes executed it."""
-    totals: dict[str, float] = {}
+    totals = Sums()
     for block, (executions, lanes) in zip(code.blocks, counts, strict=True):
         for name, amount in block.counters.items():
+            if "@" in name:
+                continue  # of one line
             # floating-point operations are those of active lanes, the rest is per warp, matrix products too
             times = lanes if name.startswith("flop_") and not name.startswith("flop_tensor") else executions
-            totals[name] = totals.get(name, 0.0) + amount * times
-        totals["lane_instructions"] = (
-            totals.get("lane_instructions", 0.0) + block.counters.get("warp_instructions", 0.0) * lanes
-        )
-    groups = totals.pop("load_groups", 0.0)
-    totals["critical_loads"] = groups / max(warps, 1)
-    totals["load_groups"] = groups
+            totals.add(name, amount * times)
+        totals.add("lane_instructions", block.counters.get("warp_instructions", 0.0) * lanes)
+    totals.add("critical_loads", totals.value("load_groups") / max(warps, 1))
     return totals
 
 
-def memory_counters(code: KernelCode, sites: Sequence[SiteCount]) -> dict[str, float]:
-    """Requests, sectors and wavefronts by space and direction."""
-    totals: dict[str, float] = {}
-    for site, count in zip(code.sites, sites, strict=True):
-        if site.space in ("const", "param", "group"):
+def by_space(site: Site, count: SiteCount) -> list[tuple[str, SiteCount]]:
+    """A generic instruction's part in shared memory apart from the rest, which counts as global."""
+    if site.space in ("shared", "local"):
+        return [(site.space, count)]
+    if not count.shared_requests:
+        return [("global", count)]
+    inside = SiteCount(
+        count.shared_requests, 0.0, count.shared_wavefronts, count.shared_bytes, count.shared_ideal,
+        count.same_address * count.shared_requests / count.requests, source=count.source,
+    )  # fmt: skip
+    outside = replace(
+        count, requests=count.requests - inside.requests, wavefronts=count.wavefronts - inside.wavefronts,
+        lane_bytes=count.lane_bytes - inside.lane_bytes, ideal=count.ideal - inside.ideal,
+        same_address=count.same_address - inside.same_address,
+    )  # fmt: skip
+    return [("shared", inside), ("global", outside)]
+
+
+def memory_counters(code: KernelCode, sites: Sequence[SiteCount]) -> Sums:
+    """Requests, sectors, wavefronts, conflicts by space and kind."""
+    totals = Sums()
+    for site, whole in zip(code.sites, sites, strict=True):
+        if site.space in UNCOUNTED:
             continue
-        space = site.space if site.space in ("shared", "local") else "global"
-        atomic = site.text.startswith(("atom.", "red."))
-        stem = f"{space}_{'atomic' if atomic else 'store' if site.store else 'load'}"
-        parts = {"requests": count.requests, "wavefronts": count.wavefronts, "bytes": count.lane_bytes}
-        if space != "shared":
-            parts["sectors"] = count.sectors
-        for name, amount in parts.items():
-            totals[f"{stem}_{name}"] = totals.get(f"{stem}_{name}", 0.0) + amount
+        kind = kind_of(site)
+        for space, count in by_space(site, whole):
+            parts = {"requests": count.requests, "wavefronts": count.wavefronts, "bytes": count.lane_bytes}
+            if space == "shared":
+                parts["conflicts"] = count.wavefronts - count.ideal
+            else:
+                parts["sectors"] = count.sectors
+            if kind == "atomic":
+                parts |= {"lanes": count.lane_bytes / site.bytes, "steps": count.same_address}
+            for name, amount in parts.items():
+                # what lanes ask for does not depend on the width
+                source = "PTX" if name == "bytes" and amount else count.source
+                totals.add(f"{space}_{kind}_{name}", amount, source)
+            # a copy also counts as the load and the store that it is
+            if site.text.startswith("cp.") and kind == "load":
+                totals.add("async_copy_requests", count.requests)
+                totals.add("async_copy_bytes", count.lane_bytes)
+        if whole.merged:
+            totals.add("merged_requests", whole.merged, whole.source)
     return totals
 
 
@@ -117,27 +158,79 @@ def launch_counters(
 ) -> tuple[Counter, ...]:
     """All counters of one launch, scaled to the whole grid."""
     scale = blocks / max(blocks_run, 1)
-    measured = instruction_counters(code, counts, blocks_run * warps_per_block) | memory_counters(code, sites)
-    groups = measured.pop("load_groups")
-    measured["independent_loads"] = max(1.0, measured.get("global_load_requests", 0.0) / groups) if groups else 1.0
-    waves = ceil(blocks / max(concurrent_blocks, 1))
-    modelled = dram_bytes(traffic, scale, waves, l2_bytes)
+    measured = Sums(instruction_counters(code, counts, blocks_run * warps_per_block) | memory_counters(code, sites))
+    groups = measured.pop("load_groups", Sum()).value
+    loads = measured.get("global_load_requests", Sum())
+    measured["independent_loads"] = Sum(max(1.0, loads.value / groups) if groups else 1.0, loads.source)
+    modelled = dram_bytes(traffic, scale, ceil(blocks / max(concurrent_blocks, 1)), l2_bytes)
+    # stores that are merged write a sector once
+    modelled["l2_write_sectors"] = max(0.0, modelled["l2_write_sectors"] - scale * merged_sectors(code, sites))
+    modelled |= hits(modelled, scale * measured.value("global_load_sectors"))
     found = [
-        Counter(name, value if name in INTENSIVE else value * scale, "PTX") for name, value in sorted(measured.items())
+        Counter(name, total.value if name in INTENSIVE else total.value * scale, total.source)
+        for name, total in sorted(measured.items())
     ]
     found += [Counter(name, value, "model") for name, value in sorted(modelled.items())]
     return tuple(counter for counter in found if counter.value)
 
 
+def merged_sectors(code: KernelCode, sites: Sequence[SiteCount]) -> float:
+    """Sectors of global stores that other stores of the machine code write at the same time."""
+    return sum(
+        count.sectors * count.merged / count.requests
+        for site, count in zip(code.sites, sites, strict=True)
+        if count.requests and count.merged and site.space == "global" and kind_of(site) == "store"
+    )
+
+
+def hits(modelled: dict[str, float], load_sectors: float) -> dict[str, float]:
+    """Sectors that a level had."""
+    from_dram = modelled["dram_read_bytes"] / SECTOR_BYTES
+    return {
+        "l1_hit_sectors": max(0.0, load_sectors - modelled["l2_read_sectors"]),
+        "l2_hit_sectors": max(0.0, modelled["l2_read_sectors"] - from_dram),
+    }
+
+
+# --- source lines -------------------------------------------------------------------------------
+
+
 def line_costs(
     code: KernelCode, counts: Sequence[tuple[int, int]], sites: Sequence[SiteCount], scale: float
 ) -> tuple[LineCost, ...]:
-    """Warp instructions and global sectors by source line."""
-    instructions: dict[int, float] = {}
-    sectors: dict[int, float] = {}
-    for block, (executions, _) in zip(code.blocks, counts, strict=True):
-        for line, amount in block.lines.items():
-            instructions[line] = instructions.get(line, 0.0) + amount * executions * scale
-    for site, count in zip(code.sites, sites, strict=True):
-        sectors[site.line] = sectors.get(site.line, 0.0) + count.sectors * scale
-    return tuple(LineCost(line, n, sectors.get(line, 0.0)) for line, n in sorted(instructions.items()) if line)
+    """What each source line executed and moved."""
+    lines: dict[int, Sums] = {}
+    for block, (executions, lanes) in zip(code.blocks, counts, strict=True):
+        for line, instructions in block.lines.items():
+            of_line = lines.setdefault(line, Sums())
+            of_line.add("warp_instructions", instructions * executions)
+            of_line.add("lane_instructions", instructions * lanes)
+            of_line.add("flop", block.counters.get(at_line("flop", line), 0.0) * lanes)
+            of_line.add("flop", block.counters.get(at_line("flop_tensor", line), 0.0) * executions)
+    for site, whole in zip(code.sites, sites, strict=True):
+        if site.space in UNCOUNTED:
+            continue
+        of_line = lines.setdefault(site.line, Sums())
+        for space, count in by_space(site, whole):
+            for name, amount in _line_parts(space, kind_of(site), count).items():
+                of_line.add(name, amount, count.source if count.requests or count.merged else "PTX")
+    return tuple(_line_cost(line, lines[line], scale) for line in sorted(lines) if line)
+
+
+def _line_parts(space: str, kind: str, count: SiteCount) -> dict[str, float]:
+    parts = {"atomic_requests": count.requests} if kind == "atomic" else {}
+    if space == "shared":
+        conflicts = count.wavefronts - count.ideal
+        return parts | {"shared_requests": count.requests, "shared_wavefronts": count.wavefronts,
+                        "shared_conflicts": conflicts}  # fmt: skip
+    if space == "local":
+        return parts | {"local_sectors": count.sectors}
+    return parts | {"global_requests": count.requests, "global_sectors": count.sectors,
+                    "global_bytes": count.lane_bytes}  # fmt: skip
+
+
+def _line_cost(line: int, sums: Sums, scale: float) -> LineCost:
+    source = "SASS" if any(total.source == "SASS" for total in sums.values()) else "PTX"
+    instructions = sums.pop("warp_instructions", Sum()).value
+    values = {name: total.value * scale for name, total in sums.items()}
+    return LineCost(line, instructions * scale, source=source, **values)

@@ -22,9 +22,10 @@ from cupilot.vgpu.emit import KernelCode
 from cupilot.vgpu.emit.program import function_value
 from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Module, Variable
+from cupilot.vgpu.sites import site_counts
 from cupilot.vgpu.timing import model_time
 from cupilot.vgpu.translate import Translator
-from cupilot.vgpu.widths import SiteCount, Width, as_built, site_widths, wanted
+from cupilot.vgpu.widths import Width, site_widths, wanted
 
 Triple = tuple[int, int, int]
 
@@ -41,25 +42,12 @@ class _Device(ctypes.Structure):
         *((n, ctypes.c_int32) for n in ("major", "minor", "sms", "clock_khz", "threads_per_block", "threads_per_sm",
                                         "blocks_per_sm", "registers_per_sm")),
         *((n, ctypes.c_uint64) for n in ("shared_per_block", "shared_per_block_optin", "shared_per_sm", "l1_bytes",
-                                         "l2_bytes", "dram_bytes")),
+                                         "l2_bytes", "dram_bytes", "dram_bytes_per_s")),
     ]  # fmt: skip
 
 
 class _Finding(ctypes.Structure):
     _fields_ = [("kind", ctypes.c_char_p), ("message", ctypes.c_char_p)]
-
-
-class _Site(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_uint64) for n in ("requests", "sectors", "wavefronts", "lane_bytes")]
-
-
-class _Counted(ctypes.Structure):
-    _fields_ = [
-        *((n, ctypes.c_uint64) for n in ("ideal", "same_address", "shared_requests", "shared_wavefronts",
-                                         "shared_bytes", "shared_ideal")),
-        ("wide_wavefronts", ctypes.c_uint64 * 2),
-        ("wide_ideal", ctypes.c_uint64 * 2),
-    ]  # fmt: skip
 
 
 class _Traffic(ctypes.Structure):
@@ -135,8 +123,6 @@ class Machine:
         lib.vgc_stored.argtypes = [u64]
         lib.vgc_stored_elements.argtypes = [u64, u64, u64, u64, ctypes.c_void_p]
         lib.vgc_launch_traffic.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
-        lib.vgc_launch_site.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
-        lib.vgc_launch_counted.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_launch.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_finding.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
         lib.vgc_operation.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
@@ -150,6 +136,7 @@ class Machine:
             s.title.encode()[:63], int(s.capability), round(s.capability * 10) % 10, s.sms, int(s.clock_hz / 1e3),
             s.threads_per_block, s.threads_per_sm, s.blocks_per_sm, s.registers_per_sm, s.shared_bytes_per_block,
             s.shared_bytes_per_block_optin, s.shared_bytes_per_sm, s.l1_bytes_per_sm, s.l2_bytes, s.dram_bytes,
+            int(s.dram_bytes_per_s),
         )  # fmt: skip
 
     # --- callbacks from the runtime --------------------------------------------------------
@@ -158,14 +145,14 @@ class Machine:
         try:
             module, text = self._module(image)
             code, address = self._translator.compile(module, name.decode(), text)
+            self._define(image, kernel, code, address)
+            self._codes[kernel] = code
         except PtxError as error:
             self._library.vgc_kernel_error(kernel, str(error).encode())
             return 1
         except Exception as error:  # a callback must not raise into C; the text reaches the user as a finding
             self._library.vgc_kernel_error(kernel, f"internal error in translating {name.decode()}: {error}".encode())
             return 1
-        self._codes[kernel] = code
-        self._define(image, kernel, code, address)
         return 0
 
     def _module(self, image: int) -> tuple[Module, str]:
@@ -191,9 +178,11 @@ class Machine:
             for s, bits in zip(code.sites, wanted(code.sites, widths), strict=True)
             for n in (s.line, s.bytes, int(s.store), int(s.space == "shared"), int(s.relaxed), bits)
         ]
+        if {"vg_call_malloc", "vg_call_free"} & set(code.calls):
+            self._library.vgc_kernel_allocates(kernel)
         self._library.vgc_kernel(
-            kernel, ctypes.c_void_p(address), code.warp_bytes, code.local_bytes, int(code.takes_turns), code.shared_bytes, code.param_bytes,
-            code.max_threads,
+            kernel, ctypes.c_void_p(address), code.warp_bytes, code.local_bytes, int(code.takes_turns),
+            code.shared_bytes, code.param_bytes, code.max_threads,
             len(params), words([p.offset for p in params]), words([p.bytes for p in params]),
             len(code.blocks), words(instructions), words(code.first_lines),
             len(code.sites), words(site_words),
@@ -204,6 +193,8 @@ class Machine:
         variable = module.variables[name]
         fresh = ctypes.c_uint32()
         address = int(self._library.vgc_variable(image, name.encode(), variable.bytes, ctypes.byref(fresh)))
+        if not address:
+            raise PtxError(f"no room for the {variable.bytes} bytes of the variable {name}")
         if fresh.value and variable.initial:
             ctypes.memmove(address, self._initial(image, module, variable), len(variable.initial))
         return address
@@ -218,7 +209,7 @@ class Machine:
                 value = self._variable(image, module, place.symbol) + place.addend
             else:
                 raise PtxError(f"the initial value of {variable.name} needs {place.symbol}, which is not there")
-            data[place.offset : place.offset + 8] = value.to_bytes(8, "little")
+            data[place.offset : place.offset + 8] = (value & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little")
         return bytes(data)
 
     def _locate(self, image: int, name: bytes) -> int:
@@ -366,31 +357,13 @@ class Machine:
         size = self._library.vgc_operation(index, ctypes.byref(kind))
         return MemoryOperation((kind.value or b"").decode(), size)
 
-    def _site_counts(self, index: int, code: KernelCode, widths: Sequence[Width | None]) -> list[SiteCount]:
-        """What the memory instructions of a launch did, as the machine code makes them."""
-        found = []
-        for number in range(len(code.sites)):
-            site, more = _Site(), _Counted()
-            self._library.vgc_launch_site(index, number, ctypes.byref(site))
-            self._library.vgc_launch_counted(index, number, ctypes.byref(more))
-            first, second = zip(more.wide_wavefronts, more.wide_ideal, strict=True)
-            count = SiteCount(
-                site.requests, site.sectors, site.wavefronts, site.lane_bytes, more.ideal, more.same_address,
-                more.shared_requests, more.shared_wavefronts, more.shared_bytes, more.shared_ideal, (first, second),
-            )  # fmt: skip
-            found.append(count)
-        return [
-            as_built(site, count if site.group < 0 else count + found[site.group], width)
-            for site, count, width in zip(code.sites, found, widths, strict=True)
-        ]
-
     def launch(self, index: int) -> Launch:
         view = _Launch()
         self._library.vgc_launch(index, ctypes.byref(view))
         name = view.kernel.decode()
         code, resources = self._codes[view.id], self.resources_of(name)
         counts = [(view.counts[2 * b], view.counts[2 * b + 1]) for b in range(view.basic_blocks)]
-        sites, traffic = self._site_counts(index, code, self._widths[view.id]), []
+        sites, traffic = site_counts(self._library, index, code.sites, self._widths[view.id]), []
         for number in range(view.allocations):
             moved = _Traffic()
             size = self._library.vgc_launch_traffic(index, number, ctypes.byref(moved))

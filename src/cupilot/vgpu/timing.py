@@ -137,9 +137,10 @@ def warps(launch: Launch) -> int:
 
 
 def issue_slots(launch: Launch) -> float:
-    """Every warp instruction takes a slot, PTX bookkeeping a share of one."""
+    """Every warp instruction takes a slot, PTX bookkeeping a share of one, merged loads and stores none."""
     bookkeeping = launch.counter("instructions_int") + launch.counter("instructions_control")
-    return max(0.0, launch.counter("warp_instructions") - (1.0 - BOOKKEEPING) * bookkeeping)
+    merged = launch.counter("merged_requests")
+    return max(0.0, launch.counter("warp_instructions") - merged - (1.0 - BOOKKEEPING) * bookkeeping)
 
 
 def issue_cycles(launch: Launch, spec: GpuSpec) -> float:
@@ -178,7 +179,7 @@ def request_wavefronts(requests: float, sectors: float) -> float:
 
 def l1_cycles(launch: Launch, spec: GpuSpec) -> float:
     """Global, atomic and local requests on the busiest SM."""
-    total = launch.counter("atomic_requests") + local_bytes(launch) / WAVEFRONT_BYTES
+    total = launch.counter("global_atomic_requests") + local_bytes(launch) / WAVEFRONT_BYTES
     for kind in ("load", "store"):
         requests, sectors = launch.counter(f"global_{kind}_requests"), launch.counter(f"global_{kind}_sectors")
         total += launch.counter(f"global_{kind}_wavefronts") or request_wavefronts(requests, sectors)
@@ -193,7 +194,8 @@ def shared_cycles(launch: Launch, spec: GpuSpec) -> float:
 
 def local_bytes(launch: Launch) -> float:
     """Local memory: what the PTX asks for, and ptxas' spills once per thread (loops are not known)."""
-    return launch.counter("local_bytes") + float(launch.resources.spill_bytes) * launch.threads * launch.blocks
+    asked = launch.counter("local_load_bytes") + launch.counter("local_store_bytes")
+    return asked + float(launch.resources.spill_bytes) * launch.threads * launch.blocks
 
 
 def l2_s(launch: Launch, spec: GpuSpec) -> float:
@@ -204,7 +206,7 @@ def l2_s(launch: Launch, spec: GpuSpec) -> float:
     sectors = launch.counter("l2_read_sectors") + launch.counter("l2_write_sectors")
     moved = sectors * SECTOR_BYTES + local_bytes(launch) / 2
     port_s = moved * busiest_sm(launch, spec) / L2_PORT_BYTES_PER_CYCLE / spec.clock_hz
-    return max(moved / spec.l2_bytes_per_s, port_s) + launch.counter("atomic_requests") / spec.clock_hz
+    return max(moved / spec.l2_bytes_per_s, port_s) + launch.counter("global_atomic_requests") / spec.clock_hz
 
 
 def waves(launch: Launch, spec: GpuSpec) -> int:

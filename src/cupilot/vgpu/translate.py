@@ -22,7 +22,7 @@ import llvmlite.binding as llvm
 
 from cupilot.vgpu.emit import Emitter, KernelCode
 from cupilot.vgpu.ptx.parse import PtxError, parse_module
-from cupilot.vgpu.ptx.syntax import Module
+from cupilot.vgpu.ptx.syntax import Function, Module
 
 
 class Translator:
@@ -58,7 +58,7 @@ class Translator:
             raise PtxError(f"the module has no kernel {kernel}")
         path = self._place(text, kernel)
         kept = _load(path)
-        code, native = kept if kept is not None else (Emitter(module, function).kernel(), b"")
+        code, native = kept if kept is not None else (_emit(module, function), b"")
         for name in code.calls:
             llvm.add_symbol(name, function_address(self._library, name))
         address, made = self._native(code, native)
@@ -95,6 +95,15 @@ class Translator:
             (text, kernel, _engine_digest(), llvmlite.__version__, llvm.get_host_cpu_name(), self._features)
         )
         return self._folder / sha256(known.encode()).hexdigest()[:32]
+
+
+def _emit(module: Module, function: Function) -> KernelCode:
+    """IR of a kernel; calls and labels that do not fit together are the PTX's fault, like all that is missing."""
+    try:
+        return Emitter(module, function).kernel()
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise PtxError(f"the kernel {function.name} cannot be translated ({reason})") from error
 
 
 @cache

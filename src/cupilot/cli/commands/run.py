@@ -1,7 +1,8 @@
 """Compile a CUDA program and run it on the virtual GPU, with every access checked.
 
 The program's output, input and exit status are its own.  Findings come after its output, on stderr; a program that
-returns 0 with findings exits with 86.  2: it does not compile; 124: it ran out of time; 128 + n: signal n ended it.
+returns 0 with findings (other than failed assertions) exits with 86.  2: it does not compile; 124: it ran out of
+time; 128 + n: signal n ended it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE.cu", nargs="+", help="the program's .cu and .cpp files")
     add_device(parser)
     parser.add_argument("-I", dest="include", metavar="DIR", action="append", default=[], help="a folder of headers")
+    parser.add_argument(
+        "--nvcc", metavar="FLAG", action="append", default=[], help="a further flag, as --nvcc=-use_fast_math"
+    )
     parser.add_argument("-D", dest="define", metavar="NAME", action="append", default=[], help="a macro, as for nvcc")
     parser.add_argument(
         "--checks", choices=("on", "off"), default="on", help="of reads before writes and of races (on)"
@@ -65,7 +69,8 @@ def run(options: Namespace, terminal: Terminal) -> int:
     if not isinstance(device, VirtualDevice):
         raise DeviceError(f"cupilot run is for virtual GPUs, and {name} is none")
     files = tuple(Path(file) for file in options.files)
-    source = ProgramSource(files, tuple(Path(folder) for folder in options.include), tuple(options.define))
+    folders = tuple(Path(folder) for folder in options.include)
+    source = ProgramSource(files, folders, tuple(options.define), tuple(options.nvcc))
     built = build_for(device, source, cache_folder())
     if isinstance(built, Failure):
         lines = built.log.strip().splitlines()
@@ -86,7 +91,8 @@ def run(options: Namespace, terminal: Terminal) -> int:
     if ended.status < 0:
         terminal.warn(f"{files[0]} was ended by {signal.Signals(-ended.status).name}")
         return 128 - ended.status
-    return ended.status or (FOUND if ended.findings else 0)
+    # a failed assertion is the program's own check, and it was told
+    return ended.status or (FOUND if any(finding.kind != "assert" for finding in ended.findings) else 0)
 
 
 def _show(findings: Sequence[Finding]) -> None:

@@ -62,6 +62,7 @@ class Calls(Operands):
         mask = self.mask
         if not name:
             mask = self._one_target(index, self.flow.blocks[back].successors[0], target)  # type: ignore[arg-type]
+        self._make_room(instruction, name)
         for (offset, size), argument in zip(self.signature(instruction).params, arguments, strict=True):
             self.copy_frame(self.frame.offsets[argument], self.frame.bytes + offset, size)
         if self.program.reenters(self.function.name, name):
@@ -71,15 +72,24 @@ class Calls(Operands):
         self.store_field("%w", layout.WARP_RPC, "i32", str(layout.NO_RECONVERGENCE))
         frame = self.op(f"add i32 {self.frame_base()}, {self.frame.bytes}")
         self.store_field("%w", layout.WARP_FRAME, "i32", frame)
-        room = self.call("i32", "vg_enter", f"ptr %c, ptr %w, i32 {self.frame_limit}, i32 {self.stack_depth}, "
-                         f"i32 {instruction.line}", "ptr, ptr, i32, i32, i32")  # fmt: skip
-        full = self.op(f"icmp eq i32 {room}, 0")
-        self.line(f"br i1 {full}, label %overflow, label %enter{self.number(index)}")
-        self.out.append(f"enter{self.number(index)}:")
         if name:
             self.line(f"br label %b{self.bases[name]}")
         else:
             self._dispatch()
+
+    def _make_room(self, instruction: Instruction, name: str) -> None:
+        """Stop the launch unless the called function's frame still fits behind this one."""
+        assert self.block is not None
+        called = [name] if name else self.program.pointed_at
+        # what is handed over must fit, even if nothing is there to be called
+        handed = max((offset + size for offset, size in self.signature(instruction).params), default=0)
+        need = self.frame.bytes + max(handed, *(self.frames[one].bytes for one in called), 0)
+        room = self.call("i32", "vg_enter", f"ptr %c, ptr %w, i32 {need}, i32 {self.frame_limit}, "
+                         f"i32 {self.stack_depth}, i32 {instruction.line}", "ptr, ptr, i32, i32, i32, i32")  # fmt: skip
+        full = self.op(f"icmp eq i32 {room}, 0")
+        number = self.number(self.block.index)
+        self.line(f"br i1 {full}, label %overflow, label %enter{number}")
+        self.out.append(f"enter{number}:")
 
     def _one_target(self, index: int, meet: int, target: Operand) -> str:
         """Lanes that call what the first active lane calls; the others come here again when those are back."""
@@ -143,9 +153,19 @@ class Calls(Operands):
         raise NotImplementedError
 
 
+# bytes of their results and parameters
+RUNTIME_SIGNATURES = {
+    "vprintf": ((4,), (8, 8)), "__assertfail": ((), (8, 8, 4, 8, 8)), "malloc": ((8,), (8,)), "free": ((), (8,)),
+}  # fmt: skip
+
+
 def runtime_call(e: Calls, i: Instruction) -> None:
     """Functions that the CUDA runtime provides to device code."""
     results, _, arguments, _ = call_parts(i)
+    sizes = {one.name: one.bytes for one in (*e.function.variables, *e.function.params, *e.function.results)}
+    given = tuple(tuple(sizes.get(name, 0) for name in names) for names in (results, arguments))
+    if given != RUNTIME_SIGNATURES[called_name(i)]:
+        raise e.unsupported(f"a call of {called_name(i)} with other parameters")
     base = e.frame_base()
     places = [e.op(f"add i32 {base}, {e.frame.offsets[name]}") for name in (*arguments, *results)]
     words = [f"i32 {place}" for place in places]

@@ -12,6 +12,7 @@ the other, and a block where lanes meet pops the next entry.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from struct import error as StructError  # noqa: N812
 
 from cupilot.vgpu import layout
 from cupilot.vgpu.emit.calls import Calls
@@ -20,10 +21,11 @@ from cupilot.vgpu.emit.operands import Site
 from cupilot.vgpu.emit.program import called_name, program_of
 from cupilot.vgpu.emit.storage import Frame, Slots, place_shared
 from cupilot.vgpu.emit.text import LANES, WIDTH
+from cupilot.vgpu.emit.verify import verify_sizes
 from cupilot.vgpu.lower.cost import cost_of
 from cupilot.vgpu.lower.table import lowering_of
 from cupilot.vgpu.ptx.flow import EXIT, TERMINATORS, Block, Flow, may_spin, split_blocks
-from cupilot.vgpu.ptx.syntax import Function, Module, Reg
+from cupilot.vgpu.ptx.syntax import Function, Instruction, Module, Reg
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Emitter(Calls):
         self.bases = {body.function.name: body.base for body in self.bodies}
         self.frames = {body.function.name: body.frame for body in self.bodies}
         self.frame_limit = self._local_bytes()
+        verify_sizes(kernel.name, self.warp_bytes, self.frame_limit, self.shared_bytes)
         self._mask_vector = ""
         self._pending: list[tuple[str, int]] = []
         self._enter(self.bodies[0])
@@ -235,10 +238,26 @@ class Emitter(Calls):
             waits = (block.ends_in_barrier or block.ends_in_call) and instruction is block.code[-1]
             if instruction.opcode in TERMINATORS or waits:
                 break
-            lowering_of(instruction, self.function.name)(self, instruction)
+            self._lower(instruction)
         else:
             self.instruction = None
         self._terminate(block)
+
+    def _lower(self, instruction: Instruction) -> bool:
+        """Emit one instruction; true when the warp must wait.  Operands that no form has are the PTX's fault."""
+        lower = lowering_of(instruction, self.function.name)
+        try:
+            return bool(lower(self, instruction))
+        except (
+            ArithmeticError,
+            AssertionError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            StructError,
+        ) as error:
+            raise self.unsupported(f"operands or modifiers of this kind ({error})") from error
 
     def _count(self, index: int) -> None:
         counts = self.load_field("%c", layout.CTX_COUNTS, "ptr")
@@ -286,7 +305,7 @@ class Emitter(Calls):
                 condition = self.op(f"xor {self.shaped('i1', vector)} {condition}, {self.constant(1, 'i1', vector)}")
         waits = False
         if last is not None and block.ends_in_barrier:
-            waits = lowering_of(last, self.function.name)(self, last)
+            waits = self._lower(last)
         self._store_live(block)
         if last is not None and block.ends_in_call:
             self.emit_call(block, last)

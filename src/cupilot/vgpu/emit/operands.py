@@ -11,6 +11,7 @@ from cupilot.vgpu.emit.program import function_value
 from cupilot.vgpu.emit.special import CLOCKS, special_register
 from cupilot.vgpu.emit.storage import Frame, Slots, declared_type
 from cupilot.vgpu.emit.text import LANES, LLVM_TYPES, WIDTH, IrText
+from cupilot.vgpu.emit.verify import verify_function
 from cupilot.vgpu.lower.table import access_of, varies
 from cupilot.vgpu.ptx.flow import TERMINATORS, Flow
 from cupilot.vgpu.ptx.parse import PtxError
@@ -73,6 +74,7 @@ class Operands(IrText):
                 return not (isinstance(base, Symbol) and base.name in kernel_params)
             return varies(instruction)
 
+        verify_function(function)
         return Flow(function, access_of, differs, reentrant=reentrant)
 
     def frame_base(self) -> str:

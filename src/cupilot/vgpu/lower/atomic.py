@@ -69,6 +69,8 @@ def _update(e: Emitter, i: Instruction) -> None:
     items, width = _items(value), TYPE_BYTES[kind]
     if len(items) > 1 and (kind not in (*_HALVES, "f32") or space.startswith("shared") or width * len(items) > 16):
         raise e.unsupported(f"an atomic update of {len(items)} elements of .{kind} in .{space} memory")
+    if len(results) > len(items):
+        raise e.unsupported(f"{len(results)} results of an atomic update of {len(items)} elements")
     llvm = _LLVM.get(kind, f"i{8 * width}")
     _stage_addresses(e, address, space)
     operands = (*items, rest[0]) if operation == "cas" else items

@@ -1,7 +1,7 @@
-"""What instructions cost, statically: pipe, floating-point operations, source line.
+"""What instructions cost, statically: pipe, opcode class, floating-point operations, source line.
 
-These are PTX instructions; ptxas merges and removes some (moves above all), which the time model
-takes into account.
+A counter that belongs to one source line has the line in its name (``flop@12``).  These are PTX instructions; ptxas
+merges and removes some (moves above all), which the time model takes into account.
 """
 
 from __future__ import annotations
@@ -15,11 +15,32 @@ from cupilot.vgpu.ptx.syntax import Instruction
 SFU = {"ex2", "lg2", "sin", "cos", "rsqrt", "rcp", "sqrt", "tanh"}
 # floating-point values that are only compared, chosen or given a sign: the integer pipe does it
 SIMPLE = {"selp", "setp", "set", "slct", "testp", "copysign", "neg", "abs"}
-CONTROL = {"mov", "bra", "ret", "exit", "bar", "barrier", "cvta", "membar", "fence", "trap", "brkpt",
+CONTROL = {"mov", "bra", "brx", "call", "ret", "exit", "bar", "barrier", "cvta", "membar", "fence", "trap", "brkpt",
            "nanosleep", "pmevent", "griddepcontrol", "setmaxnreg"}  # fmt: skip
-LSU = {"ld", "st", "ldu", "atom", "red", "shfl", "prefetch", "prefetchu", "cp", "ldmatrix", "stmatrix", "movmatrix"}
+LSU = {"ld", "st", "ldu", "atom", "red", "shfl", "prefetch", "prefetchu", "cp", "ldmatrix", "stmatrix", "movmatrix",
+       "mbarrier"}  # fmt: skip
+CLASSES = {
+    "load": {"ld", "ldu", "ldmatrix"},
+    "store": {"st", "stmatrix"},
+    "atomic": {"atom", "red", "mbarrier"},
+    "copy": {"cp"},
+    "prefetch": {"prefetch", "prefetchu"},
+    "matrix": {"mma", "wmma"},
+    "warp": {"shfl", "vote", "match", "activemask", "redux", "elect", "movmatrix"},
+    "barrier": {"bar", "barrier"},
+    "fence": {"membar", "fence"},
+    "branch": {"bra", "brx", "call", "ret", "exit", "trap", "brkpt"},
+    "special": SFU,
+    "compare": {"setp", "set", "selp", "slct", "testp"},
+    "convert": {"cvt", "cvta", "isspacep"},
+    "move": {"mov"},
+    "logic": {"and", "or", "xor", "not", "cnot", "lop3", "shl", "shr", "shf", "prmt", "bfe", "bfi", "bmsk", "szext",
+              "brev", "popc", "clz", "bfind", "fns"},
+}  # fmt: skip
+_CLASS = {opcode: name for name, opcodes in CLASSES.items() for opcode in opcodes}
 FLOP = {"add": 1, "sub": 1, "mul": 1, "fma": 2, "mad": 2, "div": 1, "sqrt": 1, "rcp": 1, "rsqrt": 1, "ex2": 1, "lg2": 1,
         "sin": 1, "cos": 1, "tanh": 1}  # fmt: skip
+# by type, the pipe
 PRECISION = {"f32": "fp32", "f64": "fp64", "f16": "fp16", "bf16": "fp16", "f16x2": "fp16", "bf16x2": "fp16"}
 
 
@@ -46,6 +67,36 @@ def type_of(instruction: Instruction) -> str:
     return next((m for m in reversed(mods) if m in PRECISION), "")
 
 
+def class_of(instruction: Instruction) -> str:
+    """The class an opcode is counted in: what it does, whichever pipe does it."""
+    opcode = instruction.opcode
+    if opcode == "wmma" and not instruction.has("mma"):
+        return "load" if instruction.has("load") else "store"
+    if opcode in ("ld", "st") and any(mod.split("::")[0] == "param" for mod in instruction.mods):
+        return "parameter"
+    return _CLASS.get(opcode) or ("float" if type_of(instruction) else "integer")
+
+
+def flop_of(instruction: Instruction) -> tuple[str, int] | None:
+    """Counter and floating-point operations of one lane; those of matrix products are `tensor_flop`."""
+    kind = type_of(instruction)
+    if not kind or instruction.opcode not in FLOP:
+        return None
+    name = "bf16" if kind.startswith("bf16") else PRECISION[kind]
+    return f"flop_{name}", FLOP[instruction.opcode] * (2 if kind.endswith("x2") else 1)
+
+
+def at_line(name: str, line: int) -> str:
+    """Name of a counter for one source line only."""
+    return f"{name}@{line}"
+
+
+def is_copy(instruction: Instruction) -> bool:
+    """An asynchronous copy itself, not its group, its wait or its barrier."""
+    steps = ("commit_group", "wait_group", "wait_all", "mbarrier", "prefetch")
+    return instruction.opcode == "cp" and not any(mod in steps for mod in instruction.mods[:3])
+
+
 def load_groups(code: Sequence[Instruction]) -> int:
     """Round trips of global loads: loads that need no earlier load's value go out together.
 
@@ -57,7 +108,7 @@ def load_groups(code: Sequence[Instruction]) -> int:
     for instruction in code:
         access = access_of(instruction)
         level = max((depth.get(name, 0) for name in access.reads), default=0)
-        if instruction.opcode == "ld" and is_global(instruction):
+        if (instruction.opcode == "ld" and is_global(instruction)) or is_copy(instruction):
             level = max(level, floor) + 1
             deepest = max(deepest, level)
         elif instruction.opcode in ("bar", "barrier") or (instruction.opcode == "st" and is_global(instruction)):
@@ -76,20 +127,22 @@ def cost_of(code: Sequence[Instruction]) -> tuple[dict[str, float], dict[int, in
     """Counters of one execution by a full warp, and instructions by source line."""
     counters: dict[str, float] = {}
     lines: dict[int, int] = {}
+
+    def count(name: str, amount: float = 1) -> None:
+        counters[name] = counters.get(name, 0) + amount
+
     for instruction in code:
-        pipe = f"instructions_{pipe_of(instruction)}"
-        counters[pipe] = counters.get(pipe, 0) + 1
-        counters["warp_instructions"] = counters.get("warp_instructions", 0) + 1
-        kind = type_of(instruction)
-        if kind and instruction.opcode in FLOP:
-            pairs = 2 if kind.endswith("x2") else 1
-            name = f"flop_{PRECISION[kind]}"
-            counters[name] = counters.get(name, 0) + FLOP[instruction.opcode] * pairs
+        count(f"instructions_{pipe_of(instruction)}")
+        count(f"opcodes_{class_of(instruction)}")
+        count("warp_instructions")
+        if (arithmetic := flop_of(instruction)) is not None:
+            count(*arithmetic)
+            count(at_line("flop", instruction.line), arithmetic[1])
         if (product := tensor_flop(instruction)) is not None:
-            name = f"flop_tensor_{product[0]}"
-            counters[name] = counters.get(name, 0) + product[1]
+            count(f"flop_tensor_{product[0]}", product[1])
+            count(at_line("flop_tensor", instruction.line), product[1])
         if instruction.opcode in ("bar", "barrier"):
-            counters["barriers"] = counters.get("barriers", 0) + 1
+            count("barriers")
         lines[instruction.line] = lines.get(instruction.line, 0) + 1
     if groups := load_groups(code):
         counters["load_groups"] = groups

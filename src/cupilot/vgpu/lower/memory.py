@@ -129,9 +129,12 @@ def _load_param(e: Emitter, i: Instruction, items: tuple[Operand, ...], kind: st
     place = {param.name: param.offset for param in e.function.params}.get(address.base.name)
     if place is None:
         raise e.unsupported(f"the parameter {address.base.name}")
+    first = place + address.base.offset + address.offset
+    if first < 0 or first + width * len(items) > e.function.param_bytes:
+        raise e.unsupported(f"a read beyond the parameters, at {first} of {e.function.param_bytes} bytes")
     base = e.load_field("%c", layout.CTX_PARAMS, "ptr")
     for number, item in enumerate(items):
-        offset = place + address.base.offset + address.offset + number * width
+        offset = first + number * width
         value = e.op(f"load {RAW[width]}, ptr {e.field_at(base, offset)}, align 1")
         _put_loaded(e, item, value, kind, width, vector=False)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cupilot.vgpu.ptx.flow import Access, registers
 from cupilot.vgpu.ptx.parse import PtxError
-from cupilot.vgpu.ptx.syntax import Instruction, Pair
+from cupilot.vgpu.ptx.syntax import Instruction, Operand, Pair
 
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
@@ -57,12 +57,16 @@ def lowering_of(instruction: Instruction, kernel: str) -> Lowering:
     return entry.lower
 
 
-def access_of(instruction: Instruction) -> Access:
+def written_operands(instruction: Instruction) -> tuple[Operand, ...]:
+    """The leading operands that an instruction writes; of an opcode that is not known, the first."""
     entry = opcodes().get(instruction.opcode)
     count = entry.writes if entry is not None else 1
-    if not isinstance(count, int):
-        count = count(instruction)
-    head, rest = instruction.operands[:count], instruction.operands[count:]
+    return instruction.operands[: count if isinstance(count, int) else count(instruction)]
+
+
+def access_of(instruction: Instruction) -> Access:
+    head = written_operands(instruction)
+    rest = instruction.operands[len(head) :]
     writes = tuple(name for operand in head for name in registers(operand))
     # an address is read even where it stands first (never the case for true destinations)
     reads = tuple(name for operand in rest for name in registers(operand))

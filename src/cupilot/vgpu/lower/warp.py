@@ -2,8 +2,8 @@
 
 The ways of a diverged warp run one after the other, so lanes that are named in a member mask but are elsewhere cannot
 be waited for: the active lanes of the mask act among themselves, and lanes with different masks form groups of their
-own.  What a shuffle reads from a lane that is absent (inactive, or not in the mask) is undefined on hardware; here the
-reader keeps its own value.  The forms without ``.sync`` act among the active lanes.
+own.  What a shuffle reads from a lane that is absent (inactive, or not in the mask) is undefined on hardware; here it is
+zero, so that sums over a part of a warp, which programs form without masking, come out.  The forms without ``.sync`` act among the active lanes.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _permute(e: Emitter, value: str, lanes: list[int], members: int) -> str:
     if members & 0xFFFFFFFF != 0xFFFFFFFF:
         here = e.op(f"and i32 {here}, {members & 0xFFFFFFFF}")
     there = e.op(f"bitcast i32 {_moved_bits(e, here, lanes)} to <32 x i1>")
-    return e.op(f"select <32 x i1> {there}, <32 x i32> {moved}, <32 x i32> {value}")
+    return e.op(f"select <32 x i1> {there}, <32 x i32> {moved}, <32 x i32> zeroinitializer")
 
 
 def _moved_bits(e: Emitter, bits: str, lanes: list[int]) -> str:

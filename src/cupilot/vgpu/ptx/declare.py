@@ -12,6 +12,8 @@ class PtxError(CupilotError):
     """PTX that cannot be read or executed; the text names opcode, kernel and line."""
 
 
+MOST_ALIGN = 1 << 16
+MOST_BYTES = 1 << 40
 _DECLARATION = re.compile(
     r"\.(shared|const|global|local|param)\b((?:\s+\.(?:align\s+\d+|ptr(?:\s+\.\w+)?|v[24]|\w+))*)"
     r"\s+([$\w%.]+)((?:\s*\[\s*\d*\s*\])*)\s*(?:=\s*(.*))?$",
@@ -24,9 +26,9 @@ _ADDRESS = re.compile(
 
 def variable_of(statement: str) -> Variable | None:
     """A variable or parameter; None when the statement declares something else."""
-    text = re.sub(
-        r"^(?:\s*\.(?:(?:visible|extern|weak|common|managed)\b|attribute\s*\([^)]*\)))+", "", statement
-    ).strip()
+    # an attribute may stand before or after the state space
+    plain = re.sub(r"\.attribute\s*\([^)]*\)", "", statement)
+    text = re.sub(r"^(?:\s*\.(?:visible|extern|weak|common|managed)\b)+", "", plain).strip()
     match = _DECLARATION.match(text)
     if not match:
         return None
@@ -38,11 +40,17 @@ def variable_of(statement: str) -> Variable | None:
     vector = re.search(r"\.v([24])\b", attributes)
     item = TYPE_BYTES[kinds[0]] * (int(vector[1]) if vector else 1)
     align = int(align_match[1]) if align_match and ".ptr" not in attributes else item
+    if align < 1 or align & (align - 1) or align > MOST_ALIGN:
+        raise PtxError(f"the alignment {align} of {name} is not a power of two up to {MOST_ALIGN}")
     count = 1
     for size in re.findall(r"\[\s*(\d*)\s*\]", dims):
         count *= int(size) if size else 0
     data, relocations = _initial(initial, TYPE_BYTES[kinds[0]]) if initial else (b"", ())
-    return Variable(name, space, align, item * count, data, relocations)
+    # an array without a size is as long as its initial value
+    total = item * count or len(data)
+    if total > MOST_BYTES or len(data) > total:
+        raise PtxError(f"the variable {name} has {total} bytes, and an initial value of {len(data)}")
+    return Variable(name, space, align, total, data, relocations)
 
 
 def _initial(text: str, width: int) -> tuple[bytes, tuple[Relocation, ...]]:
@@ -53,10 +61,14 @@ def _initial(text: str, width: int) -> tuple[bytes, tuple[Relocation, ...]]:
         if not word:
             continue
         if word[:2] in ("0f", "0F", "0d", "0D") and re.fullmatch(r"[0-9a-fA-F]+", word[2:]):
+            if len(word) - 2 > 2 * width:
+                raise PtxError(f"the initial value {word} does not fit into {width} bytes")
             data += int(word[2:], 16).to_bytes(width, "little")
         elif re.fullmatch(r"[-+]?(0[xX][0-9a-fA-F]+|\d+)U?", word):
             data += (int(word.rstrip("U"), 0) & ((1 << (8 * width)) - 1)).to_bytes(width, "little")
         elif match := _ADDRESS.match(word):
+            if width != 8:
+                raise PtxError(f"an address in {width} bytes, the initial value {word!r}")
             name = match[2] or match[5]
             sign, amount = (match[3], match[4]) if match[2] else (match[6], match[7])
             relocations.append(Relocation(len(data), name, int(sign + amount) if amount else 0, bool(match[1])))

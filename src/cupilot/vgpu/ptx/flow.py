@@ -197,6 +197,7 @@ class Flow:
         self._access = {id(i): access(i) for b in self.blocks for i in b.code}
         self._varies = varies
         names = {name for a in self._access.values() for name in (*a.writes, *a.reads)}
+        names |= {i.guard for b in self.blocks for i in b.code}
         self.names = sorted(name for name in names if name in function.registers)
         self.bit = {name: 1 << i for i, name in enumerate(self.names)}
         self.live_in, self.live_out = self._liveness()

@@ -36,13 +36,18 @@ _DIRECTIVES = (
     ".version", ".target", ".address_size", ".pragma", ".maxntid", ".minnctapersm", ".reqntid", ".maxnreg", ".noreturn",
     ".explicitcluster", ".reqnctapercluster", ".maxclusterrank", ".blocksareclusters", ".abi_preserve", ".unified",
 )  # fmt: skip
+MOST_REGISTERS = 1_000_000
 TEXTURES = ("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep")
 __all__ = ["PtxError", "parse_module"]
 
 
 def parse_module(text: str) -> Module:
     """Read a whole PTX file."""
-    return _Parser(text).module()
+    parser = _Parser(text)
+    try:
+        return parser.module()
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise PtxError(f"cannot read the PTX statement {parser.statement[:80]!r} ({error})") from error
 
 
 class _Parser:
@@ -62,6 +67,7 @@ class _Parser:
         self.scope_numbers: list[int] = []
         self.scope_count = 0
         self.line = 0
+        self.statement = ""  # for messages
 
     @staticmethod
     def _inlined(rest: str) -> str:
@@ -74,6 +80,7 @@ class _Parser:
         function: Function | None = None
         depth = 0
         for statement, end in self._statements():
+            self.statement = statement
             if function is None:
                 header = _HEADER.search(statement)
                 if header and end in "{;":
@@ -196,6 +203,8 @@ class _Parser:
         kind, names = words[1].lstrip("."), words[2:]
         for name in names:
             family = re.fullmatch(r"([%$\w]+)<(\d+)>", name)
+            if family and int(family[2]) > MOST_REGISTERS:
+                raise PtxError(f"{name} in {function.name} declares more than {MOST_REGISTERS} registers")
             plain = [f"{family[1]}{i}" for i in range(int(family[2]))] if family else [name]
             for register in plain:
                 # registers of an inner scope may hide outer ones, so they get a name of their own

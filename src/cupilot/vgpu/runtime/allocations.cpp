@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "engine.h"
@@ -13,19 +14,40 @@ void* lazy_pages(u64 bytes) {
     return p == MAP_FAILED ? nullptr : p;
 }
 
+// Pages for buffers and for what is known of them. Small buffers share one: a process has a limited number of mappings,
+// and kernels that call malloc would use them up.
+struct Arena {
+    u64 bytes = 0, used = 0;
+    u8 *data = nullptr, *states = nullptr, *readers = nullptr;
+    u32 *state_launches = nullptr, *reader_launches = nullptr;
+
+    explicit Arena(u64 size) {
+        u8* parts = (u8*)lazy_pages(3 * size);
+        u32* launches = (u32*)lazy_pages(2 * (size / PAGE) * sizeof(u32));
+        if (!parts || !launches) return;
+        bytes = size, data = parts, states = parts + size, readers = parts + 2 * size;
+        state_launches = launches, reader_launches = launches + size / PAGE;
+    }
+};
+constexpr u64 SMALL = 1 << 20, SHARED_ARENA = 256 << 20, MOST = 1ull << 44;
+
 u64 allocate(u64 bytes, const char* name) {
     Engine& e = engine();
     std::lock_guard<std::mutex> guard(e.mutex);
+    if (bytes > MOST) return 0;
     // one unmapped-to-kernels page behind each buffer keeps neighbours apart
     u64 size = ((bytes ? bytes : 1) + PAGE - 1) / PAGE * PAGE + PAGE;
-    void* p = lazy_pages(size);
-    auto* state = (u8*)lazy_pages(2 * size);
-    auto* launches = (u32*)lazy_pages(2 * (size / PAGE) * sizeof(u32));
-    if (!p || !state || !launches) return 0;
+    static Arena small(0);
+    if (size <= SMALL && small.used + size > small.bytes) small = Arena(SHARED_ARENA);
+    Arena own(size <= SMALL ? 0 : size);
+    Arena& arena = size <= SMALL ? small : own;
+    if (arena.used + size > arena.bytes) return 0;
+    u64 at = arena.used;
+    arena.used += size;
     auto* a = new Allocation;
-    a->base = (u64)p, a->bytes = bytes, a->name = name ? name : "";
-    a->state = state, a->readers = state + size;
-    a->state_launch = launches, a->reader_launch = launches + size / PAGE;
+    a->base = (u64)(arena.data + at), a->bytes = bytes, a->name = name ? name : "";
+    a->state = arena.states + at, a->readers = arena.readers + at;
+    a->state_launch = arena.state_launches + at / PAGE, a->reader_launch = arena.reader_launches + at / PAGE;
     a->index = (u32)e.by_index.size();
     e.by_index.push_back(a);
     e.allocations.insert(
@@ -33,6 +55,17 @@ u64 allocate(u64 bytes, const char* name) {
                          [](Allocation* x, Allocation* y) { return x->base < y->base; }),
         a);
     return a->base;
+}
+
+static u64 stamp_bytes(u64 bytes) { return 2 * (bytes / 32 + 8) * sizeof(u32); }
+
+u32* new_stamps(u64 bytes) { return (u32*)(bytes <= SMALL ? calloc(1, stamp_bytes(bytes)) : lazy_pages(stamp_bytes(bytes))); }
+
+static void free_stamps(u32* stamps, u64 bytes) {
+    if (bytes <= SMALL)
+        free(stamps);
+    else
+        munmap(stamps, stamp_bytes(bytes));
 }
 
 bool release(u64 address) {
@@ -50,7 +83,7 @@ bool release(u64 address) {
     }
     for (auto& stamps : e.stamps)
         if (stamps.size() > a->index && stamps[a->index]) {
-            munmap(stamps[a->index], 2 * (a->bytes / 32 + 8) * sizeof(u32));
+            free_stamps(stamps[a->index], a->bytes);
             stamps[a->index] = nullptr;
         }
     return true;

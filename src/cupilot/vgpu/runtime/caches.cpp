@@ -50,7 +50,7 @@ static const Orders ORDERS;
     auto& all = *c->tally->stamps;
     if (all.size() <= a->index) all.resize(engine().by_index.size(), nullptr);
     u32*& stamps = all[a->index];
-    if (!stamps) stamps = (u32*)lazy_pages(2 * (a->bytes / 32 + 8) * sizeof(u32));
+    if (!stamps) stamps = new_stamps(a->bytes);
     return stamps;
 }
 
@@ -73,7 +73,9 @@ void pass_caches(Context* c, const Site& s, Allocation* a, u64 first, bool store
     if (traffic.size() <= a->index) traffic.resize(engine().by_index.size());
     Traffic& t = traffic[a->index];
     u64 base_line = a->base / 128;
-    u32* stamps = stamps_of(c, a) + (store ? (a->bytes / 32 + 8) & ~3ull : 0);
+    u32* stamps = stamps_of(c, a);
+    if (!stamps) return;  // no memory: what is not counted harms less than an end
+    stamps += (store ? (a->bytes / 32 + 8) & ~3ull : 0);
     for (u32 i = 0; i < s.lines; i++) {
         u64 line = first / 128 + (i64)s.line_delta[i];
         u32 sectors = s.line_sectors[i];

@@ -15,11 +15,21 @@ extern "C" void vg_copy_frame(Context* c, Warp* w, u32 from, u32 to, u32 bytes) 
         for (u32 b = 0; b < bytes; b++) *local_word(c, w, to + b, lane) = *local_word(c, w, from + b, lane);
 }
 
-// Whether there is room for a frame and for the lanes that may come to wait in it.
-extern "C" u32 vg_enter(Context* c, Warp* w, u32 limit, u32 depth, u32 line) {
-    // a frame is never larger than what is left of the first quarter of the limit
-    if (w->frame + limit / 4 <= limit && w->sp + 80 <= depth) return 1;
-    if (w->frame < limit && limit <= 16384 && w->sp + 80 <= depth) return 1;
+// Recursion is a loop without a back edge, so calls must look at the clock too. True when the launch is to end.
+static bool time_is_up(Context* c, Warp* w, u32 line) {
+    static thread_local u32 calls = 0;
+    Engine& e = engine();
+    if ((++calls & 1023) || c->launch->stop) return c->launch->stop;
+    if (e.settings.deadline_s <= 0 || steady_seconds() < e.settings.deadline_s) return false;
+    c->launch->stop = true, c->launch->error = 702, e.timed_out = true;  // cudaErrorLaunchTimeout
+    report(c->launch, "time-out", "still running" + place(c, w, line, __builtin_ctz(w->mask)));
+    return true;
+}
+
+// Whether there is room for the frames of a caller and the called, and for the lanes that may come to wait in it.
+extern "C" u32 vg_enter(Context* c, Warp* w, u32 need, u32 limit, u32 depth, u32 line) {
+    if (time_is_up(c, w, line)) return 0;
+    if ((u64)w->frame + need <= limit && w->sp + 80 <= depth) return 1;
     if (!c->launch->stop)
         report(c->launch, "stack-overflow", "calls are nested too deeply" + place(c, w, line, __builtin_ctz(w->mask)));
     c->launch->stop = true, c->launch->error = 719;

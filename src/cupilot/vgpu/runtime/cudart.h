@@ -17,7 +17,12 @@
 #include "engine.h"
 
 struct Image { const void* data; u64 bytes; };
-struct Registered { u32 image; std::string name; KernelInfo* kernel = nullptr; };
+struct Registered {
+    u32 image;
+    std::string name;
+    KernelInfo* kernel = nullptr;
+    std::map<std::pair<u32, u64>, u32> resident;  // blocks per multiprocessor, by threads and dynamic shared memory
+};
 struct ModuleVariable { u32 image; std::string name; u64 address, bytes; bool constant; void** managed = nullptr; };
 // A buffer that a program asked for.
 struct Buffer { u64 bytes; cudaMemoryType type; unsigned flags; };
@@ -30,6 +35,7 @@ struct Stream {
     u64 id = 0;
     Graph* capture = nullptr;  // where its work goes instead of being done
     std::vector<Node*> tail;   // what the next captured work comes after
+    std::map<int, cudaLaunchAttributeValue> attributes;
 };
 struct Event {
     unsigned flags = 0;
@@ -57,6 +63,8 @@ struct Runtime {
     std::set<Stream*> streams;
     std::set<Event*> events;
     u64 stream_ids = 2, captures = 0;
+    Stream first;  // the attributes of the default stream
+    std::map<int, u64> pool;  // settings of the memory pool
     Translate translate = nullptr;
     Resident resident = nullptr;
     Elapsed elapsed = nullptr;
@@ -97,6 +105,7 @@ using Guard = std::lock_guard<std::recursive_mutex>;
     if (!(condition)) return fail(error)
 
 KernelInfo* kernel_of(Registered* r);
+u32 resident_blocks(Registered* r, u32 threads, u64 shared);
 Registered* registered(const void* function);
 
 struct LaunchShape { dim3 grid, block; size_t shared; bool cooperative = false; };

@@ -46,6 +46,9 @@ void write_journal() {
     }
 }
 
+// The buffers that the launch last asked about moved something in or out of: a program may have had any number of others.
+static std::vector<u32> touched;
+
 extern "C" {
 
 void vgc_callbacks(Translate translate, Resident resident, Elapsed elapsed, Locate locate, Registers registers) {
@@ -97,6 +100,7 @@ int vgc_launch_kernel(u32 image, const char* name, const u32* grid, const u32* b
     return fail(error);
 }
 
+void vgc_kernel_allocates(u32 id) { runtime().kernels[id]->allocates = true; }
 void vgc_kernel_error(u32 id, const char* message) { runtime().kernels[id]->error = message; }
 
 void vgc_kernel(u32 id, void* function, u32 warp_bytes, u32 local_bytes, u32 takes_turns, u32 shared_bytes, u32 param_bytes,
@@ -159,7 +163,10 @@ void vgc_launch(u64 i, LaunchView* out) {
     memcpy(out->grid, l.grid, 12), memcpy(out->block, l.block, 12);
     out->dynamic_shared = l.dynamic_shared, out->resident = l.resident, out->blocks_run = l.blocks_run;
     out->counts = l.counts.data(), out->basic_blocks = l.counts.size() / 2, out->sites = l.sites.size();
-    out->allocations = l.traffic.size();
+    touched.clear();
+    for (u32 a = 0; a < l.traffic.size(); a++)
+        if (l.traffic[a].l2_read || l.traffic[a].l2_write) touched.push_back(a);
+    out->allocations = touched.size();
 }
 
 void vgc_launch_site(u64 i, u64 site, SiteView* out) {
@@ -167,10 +174,10 @@ void vgc_launch_site(u64 i, u64 site, SiteView* out) {
     *out = {s.requests, s.sector_total, s.wavefront_total, s.lane_bytes};
 }
 
-// Traffic of one allocation in a launch; returns the allocation's size.
-u64 vgc_launch_traffic(u64 i, u64 allocation, Traffic* out) {
-    *out = engine().launches[i]->traffic[allocation];
-    return engine().by_index[allocation]->bytes;
+// Traffic of one of the buffers that vgc_launch counted; returns the buffer's size.
+u64 vgc_launch_traffic(u64 i, u64 number, Traffic* out) {
+    *out = engine().launches[i]->traffic[touched[number]];
+    return engine().by_index[touched[number]]->bytes;
 }
 
 }  // extern "C"

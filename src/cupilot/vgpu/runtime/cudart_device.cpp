@@ -25,12 +25,15 @@ std::map<int, u64>& limits() {
 
 int registers_per_block() { return 65536; }
 int reserved_shared() { return engine().device.major >= 8 ? 1024 : 0; }
-// fp32 operations per fp64 operation
-int double_ratio() {
+bool of_a_data_centre() {
     const DeviceInfo& d = engine().device;
-    bool of_a_data_centre = d.minor == 0 && d.major >= 8 && d.major <= 10;
-    return of_a_data_centre ? 2 : d.major == 7 ? 32 : 64;
+    return d.minor == 0 && d.major >= 7 && d.major <= 10;
 }
+// fp32 operations per fp64 operation
+int double_ratio() { return of_a_data_centre() ? 2 : engine().device.major == 7 ? 32 : 64; }
+// Width and clock of the memory, such that programs that multiply the two find the data sheet's bandwidth.
+int bus_bits() { return of_a_data_centre() ? 5120 : 384; }
+int memory_clock_khz() { return (int)(engine().device.dram_bytes_per_s / (2.0 * bus_bits() / 8) / 1e3); }
 
 using Attributes = std::map<int, i64>;
 
@@ -56,9 +59,14 @@ void add_sizes(Attributes& a) {
 void add_abilities(Attributes& a) {
     const DeviceInfo& d = engine().device;
     a[cudaDevAttrClockRate] = d.clock_khz;
+    a[cudaDevAttrMemoryClockRate] = memory_clock_khz(), a[cudaDevAttrGlobalMemoryBusWidth] = bus_bits();
     a[cudaDevAttrComputeCapabilityMajor] = d.major, a[cudaDevAttrComputeCapabilityMinor] = d.minor;
     a[cudaDevAttrSingleToDoublePrecisionPerfRatio] = double_ratio();
     a[cudaDevAttrComputeMode] = cudaComputeModeDefault;
+    if (d.major >= 8) {
+        a[cudaDevAttrMaxPersistingL2CacheSize] = (i64)(d.l2_bytes / 4 * 3);
+        a[cudaDevAttrMaxAccessPolicyWindowSize] = 128 << 20;
+    }
     a[cudaDevAttrAsyncEngineCount] = 2, a[cudaDevAttrMemSyncDomainCount] = 1;
     for (int yes : {cudaDevAttrGpuOverlap, cudaDevAttrCanMapHostMemory, cudaDevAttrConcurrentKernels,
                     cudaDevAttrUnifiedAddressing, cudaDevAttrStreamPrioritiesSupported,
@@ -132,6 +140,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
     p->sharedMemPerBlockOptin = d.shared_per_block_optin, p->sharedMemPerMultiprocessor = d.shared_per_sm;
     p->reservedSharedMemPerBlock = (size_t)reserved_shared();
     p->regsPerBlock = registers_per_block(), p->regsPerMultiprocessor = d.registers_per_sm;
+    p->memoryBusWidth = bus_bits();
+    p->persistingL2CacheMaxSize = (int)a[cudaDevAttrMaxPersistingL2CacheSize];
+    p->accessPolicyMaxWindowSize = (int)a[cudaDevAttrMaxAccessPolicyWindowSize];
     p->l2CacheSize = (int)d.l2_bytes, p->maxThreadsPerBlock = d.threads_per_block;
     p->maxThreadsPerMultiProcessor = d.threads_per_sm, p->maxBlocksPerMultiProcessor = d.blocks_per_sm;
     p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024, p->maxThreadsDim[2] = 64;
@@ -151,6 +162,12 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
     snprintf(text, (size_t)bytes, "0000:00:00.0");
     return cudaSuccess;
 }
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
+    REQUIRE(device && text && !strcmp(text, "0000:00:00.0"), cudaErrorInvalidValue);
+    *device = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetP2PAttribute(int*, cudaDeviceP2PAttr, int, int) { return fail(cudaErrorInvalidDevice); }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
     REQUIRE(device == 0 && peer == 0, cudaErrorInvalidDevice);
     *can = 0;

@@ -7,10 +7,6 @@
 
 namespace {
 
-u32 resident_blocks(Registered* r, u32 threads, u64 shared) {
-    return runtime().resident ? runtime().resident(r->name.c_str(), threads, shared) : 1;
-}
-
 // The largest block that can be launched: by the device, the launch bounds and the registers.
 int largest_block(Registered* r, KernelInfo* k) {
     u32 limit = (u32)engine().device.threads_per_block;

@@ -105,12 +105,20 @@ Registered* registered(const void* function) {
     return runtime().handles.count(handle) ? handle : nullptr;
 }
 
+// How many blocks a multiprocessor holds; asked for at every launch, so answers are kept.
+u32 resident_blocks(Registered* r, u32 threads, u64 shared) {
+    if (!runtime().resident) return 1;
+    auto [it, fresh] = r->resident.try_emplace({threads, shared}, 0);
+    if (fresh) it->second = runtime().resident(r->name.c_str(), threads, shared);
+    return it->second;
+}
+
 // An error of the kernel itself is left for the next call to notice.
 cudaError_t launch(Registered* r, const LaunchShape& shape, void** args) {
     if (cudaError_t error = check_function(r)) return fail(error);
     if (cudaError_t error = check_shape(r->kernel, shape)) return fail(error);
     u32 threads = shape.block.x * shape.block.y * shape.block.z;
-    u32 resident = runtime().resident ? runtime().resident(r->name.c_str(), threads, shape.shared) : 1;
+    u32 resident = resident_blocks(r, threads, shape.shared);
     REQUIRE(resident, cudaErrorLaunchOutOfResources);
     u64 blocks = (u64)shape.grid.x * shape.grid.y * shape.grid.z;
     REQUIRE(!shape.cooperative || blocks <= (u64)resident * engine().device.sms, cudaErrorCooperativeLaunchTooLarge);

@@ -88,8 +88,9 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
     return make(pointer, bytes, cudaMemoryTypeDevice, 0, "cudaMalloc");
 }
 cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t stream) {
-    if (capturing(stream)) return unsupported("cudaMallocAsync in a captured stream");
-    return cudaMalloc(pointer, bytes);
+    // a captured allocation is made at once, and is there for every launch of the graph
+    if (cudaError_t error = cudaMalloc(pointer, bytes)) return error;
+    return capturing(stream) ? submit(stream, cudaGraphNodeTypeMemAlloc, nullptr) : cudaSuccess;
 }
 cudaError_t cudaMallocFromPoolAsync(void** pointer, size_t bytes, cudaMemPool_t, cudaStream_t stream) {
     return cudaMallocAsync(pointer, bytes, stream);
@@ -119,7 +120,9 @@ cudaError_t cudaMalloc3D(cudaPitchedPtr* out, cudaExtent extent) {
 }
 
 cudaError_t cudaFree(void* pointer) { return unmake(pointer, false); }
-cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return unmake(pointer, false); }
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
+    return capturing(stream) ? submit(stream, cudaGraphNodeTypeMemFree, nullptr) : unmake(pointer, false);
+}
 cudaError_t cudaFreeHost(void* pointer) { return unmake(pointer, true); }
 
 cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
@@ -212,13 +215,18 @@ cudaError_t cudaDeviceSetMemPool(int, cudaMemPool_t) { return cudaSuccess; }
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) { return cudaDeviceGetDefaultMemPool(pool,
                               0); }
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t) { return cudaSuccess; }
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr attribute, void* value) {
+    ENTER;
+    REQUIRE(value, cudaErrorInvalidValue);
+    if (attribute == cudaMemPoolAttrReleaseThreshold) runtime().pool[attribute] = *(u64*)value;
+    return cudaSuccess;
+}
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr attribute, void* value) {
     REQUIRE(value, cudaErrorInvalidValue);
     if (attribute <= cudaMemPoolReuseAllowInternalDependencies)
         *(int*)value = 1;
     else
-        *(u64*)value = attribute == cudaMemPoolAttrReleaseThreshold ? 0 : runtime().device_bytes;
+        *(u64*)value = attribute == cudaMemPoolAttrReleaseThreshold ? runtime().pool[attribute] : runtime().device_bytes;
     return cudaSuccess;
 }
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }

@@ -113,8 +113,24 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
     if (greatest) *greatest = HIGHEST_PRIORITY;
     return cudaSuccess;
 }
-cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaLaunchAttributeID, const cudaLaunchAttributeValue*) {
-    return cudaSuccess;  // they advise on caching and priority only
+// They advise on caching and priority only: kept for whoever asks.
+cudaError_t cudaStreamSetAttribute(cudaStream_t stream, cudaLaunchAttributeID id, const cudaLaunchAttributeValue* value) {
+    ENTER;
+    REQUIRE(value && known_stream(stream), cudaErrorInvalidValue);
+    (own(stream) ? own(stream) : &runtime().first)->attributes[id] = *value;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamGetAttribute(cudaStream_t stream, cudaLaunchAttributeID id, cudaLaunchAttributeValue* value) {
+    ENTER;
+    REQUIRE(value && known_stream(stream), cudaErrorInvalidValue);
+    *value = (own(stream) ? own(stream) : &runtime().first)->attributes[id];
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCopyAttributes(cudaStream_t to, cudaStream_t from) {
+    ENTER;
+    REQUIRE(known_stream(to) && known_stream(from), cudaErrorInvalidValue);
+    (own(to) ? own(to) : &runtime().first)->attributes = (own(from) ? own(from) : &runtime().first)->attributes;
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {

@@ -69,7 +69,7 @@ enum Kind : u32 { GENERAL, CONTIGUOUS, BROADCAST };
 struct Run { i32 delta; u32 bytes; };
 
 // What a memory instruction did beside requests, sectors, wavefronts and bytes. Added up pattern by pattern (`add_up`),
-// so that a request costs nothing. Mirrored in cupilot/vgpu/machine.py.
+// so that a request costs nothing. Mirrored in cupilot/vgpu/sites.py.
 struct Counted {
     u64 ideal = 0;         // wavefronts that the requests would need without bank conflicts
     u64 same_address = 0;  // lanes at each request's busiest address, of atomics
@@ -140,6 +140,7 @@ struct KernelInfo {
     std::vector<SiteInfo> sites;
     std::vector<u64> variables;
     bool takes_turns = false;  // lanes that part may go on in any order
+    bool allocates = false;    // calls malloc or free, which other host threads must not see half done
     u32 max_dynamic_shared = 48 << 10;
     std::string error;  // why it could not be translated
 };
@@ -237,7 +238,7 @@ struct LaunchState {
 struct DeviceInfo {
     char name[64];
     i32 major, minor, sms, clock_khz, threads_per_block, threads_per_sm, blocks_per_sm, registers_per_sm;
-    u64 shared_per_block, shared_per_block_optin, shared_per_sm, l1_bytes, l2_bytes, dram_bytes;
+    u64 shared_per_block, shared_per_block_optin, shared_per_sm, l1_bytes, l2_bytes, dram_bytes, dram_bytes_per_s;
 };
 
 struct Settings {
@@ -292,6 +293,8 @@ void publish(Context* c, Warp* w);
 // A barrier: what its warps did to shared memory is ordered before what follows.
 void order_shared(Context* c, u32 warps, bool all);
 void* lazy_pages(u64 bytes);
+// A word for each sector of a buffer, for reads and for writes; zero at first. Null when there is no memory.
+u32* new_stamps(u64 bytes);
 // The life of a block's asynchronous copies: a block begins with none, and those under way at its end still arrive.
 void begin_async(Context* c);
 void end_async(Context* c);

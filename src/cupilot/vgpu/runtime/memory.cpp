@@ -52,10 +52,15 @@ FORM(4, 1) FORM(4, 2) FORM(4, 4) FORM(8, 1) FORM(8, 2)
 // Number of loads, then for each its offset from the base and its own site.
 struct GroupTable { u32 count; struct Load { i32 offset; u32 site; } load[1]; };
 
+// No runs are left when the lanes are too far apart to be told so.
 static void learn_group(Site& s, const GroupTable& t) {
     std::vector<Run> all;
-    for (u32 n = 0; n < t.count; n++)
-        for (u32 r = 0; r < s.runs; r++) all.push_back({s.run[r].delta + t.load[n].offset, s.run[r].bytes});
+    bool near = true;
+    for (u32 n = 0; n < t.count; n++) {
+        near &= t.load[n].offset > -(1 << 30) && t.load[n].offset < 1 << 30;
+        for (u32 r = 0; near && r < s.runs; r++) all.push_back({s.run[r].delta + t.load[n].offset, s.run[r].bytes});
+    }
+    if (!near) all.clear();
     std::sort(all.begin(), all.end(), [](Run x, Run y) { return x.delta < y.delta; });
     s.group_runs.clear();
     for (Run run : all) {
@@ -83,7 +88,9 @@ static void load_group(Context* c, Warp* w, u32 site, const u32* address, u32 ma
     Site& s = c->sites[site];
     u32 first = address[__builtin_ctz(mask)];
     if (!same_pattern(s, address, mask, first)) learn(s, address, mask, BYTES), learn_group(s, t);
-    i64 low = (i64)first + s.group_runs.front().delta, high = (i64)first + s.group_runs.back().delta + s.group_runs.back().bytes;
+    bool near = !s.group_runs.empty();
+    i64 low = near ? (i64)first + s.group_runs.front().delta : -1;
+    i64 high = near ? (i64)first + s.group_runs.back().delta + s.group_runs.back().bytes : 0;
     bool aligned = true;
     for (u32 n = 0; n < t.count; n++) aligned &= (first + t.load[n].offset) % BYTES == 0;
     bool fine = low >= 0 && high <= (i64)c->shared_bytes && aligned && !s.misaligned;

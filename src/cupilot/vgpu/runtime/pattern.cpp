@@ -41,14 +41,16 @@ Passes passes(const Address* address, u32 mask, u32 bytes) {
 // Lanes at the address that most of them share.
 template <class Address>
 u32 most_at_one_address(const Address* address, u32 mask) {
+    constexpr u32 SLOTS = 2 * LANES;
+    Address kept[SLOTS];
+    u8 counts[SLOTS] = {};
     u32 most = 0;
-    for (u32 left = mask; left;) {
-        Address wanted = address[__builtin_ctz(left)];
-        u32 same = 0;
-        for (u32 i = 0; i < LANES; i++) same |= (u32)(address[i] == wanted) << i;
-        same &= left;
-        most = std::max(most, (u32)__builtin_popcount(same));
-        left &= ~same;
+    for (u32 bits = mask; bits; bits &= bits - 1) {
+        Address wanted = address[__builtin_ctz(bits)];
+        u32 slot = (u32)(((u64)wanted >> 1) * 0x9E3779B97F4A7C15ull >> 58);
+        while (counts[slot] && kept[slot] != wanted) slot = (slot + 1) % SLOTS;
+        kept[slot] = wanted;
+        most = std::max<u32>(most, ++counts[slot]);
     }
     return most;
 }

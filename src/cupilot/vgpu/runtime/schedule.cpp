@@ -409,7 +409,7 @@ void run_all(LaunchState& l, u8* params, u64 most) {
         worker.run([&](bool) { return std::min<u64>(taken++, l.blocks); }, l.cooperative ? l.blocks : 1, most);
         worker.merge();
     };
-    if (l.cooperative) count = 1;
+    if (l.cooperative || l.kernel->allocates) count = 1;
     std::vector<std::thread> threads;
     for (u32 i = 1; i < count; i++) threads.emplace_back(work, i);
     work(0);

@@ -1,12 +1,14 @@
 // The C interface by which a program calls the wrappers of this library.
 //
-// Parameters may be Tensor, std::optional<Tensor>, integers, bool, float, double, std::string, c10::Scalar and
-// std::optional of those; results Tensor, std::vector<Tensor>, a tuple of Tensors, or void.  Lists of numbers are
-// not covered.  Tensor arguments are views of the caller's device memory; results live until cupilot_release().
+// Parameters may be Tensor, integers, bool, float, double, std::string, c10::Scalar, c10::ScalarType, c10::Device,
+// lists (std::vector, std::array, ArrayRef, c10::List) and std::optional of those.  Results may be Tensor, an
+// optional, list, pair or tuple of those, or void.  A function with other types can be registered but not called.
+// Tensor arguments are views of the caller's device memory; results live until cupilot_release().
 #pragma once
 
 #include <cupilot/factories.h>
 
+#include <array>
 #include <limits>
 #include <tuple>
 
@@ -19,6 +21,7 @@ enum cupilot_kind : int32_t {
   CUPILOT_DOUBLE = 3,
   CUPILOT_BOOL = 4,
   CUPILOT_STRING = 5,
+  CUPILOT_LIST = 6,
 };
 
 struct cupilot_value {
@@ -27,8 +30,8 @@ struct cupilot_value {
   int64_t ndim;
   int64_t sizes[8];
   int64_t strides[8];  // in elements
-  void* data;
-  int64_t i;
+  void* data;  // of a list: its values
+  int64_t i;   // of a list: how many
   double d;
   const char* s;
 };
@@ -36,16 +39,19 @@ struct cupilot_value {
 
 namespace cupilot {
 
-// A type that a wrapper's parameter may have: its name, which values it takes, and how it reads them.
+// A type that a wrapper's parameter may have: its name, which values it takes, how it reads them, and what holds
+// the value during the call.  This one is for types that nothing can be passed to.
 template <class T, class = void>
 struct Parameter {
-  static_assert(sizeof(T) == 0,
-                "a wrapper's parameters are torch::Tensor, int, bool, float, double, std::string, at::Scalar, or "
-                "std::optional of those");
+  using Held = T;
+  static constexpr const char* name = "unsupported type";
+  static bool fits(const cupilot_value&) { return false; }
+  [[noreturn]] static T read(const cupilot_value&) { fail("a parameter of a type that is not supported"); }
 };
 
 template <>
 struct Parameter<at::Tensor> {
+  using Held = at::Tensor;
   static constexpr const char* name = "Tensor";
   static bool fits(const cupilot_value& v) { return v.kind == CUPILOT_TENSOR || v.kind == CUPILOT_NONE; }
   static at::Tensor read(const cupilot_value& v) {
@@ -58,6 +64,7 @@ struct Parameter<at::Tensor> {
 
 template <>
 struct Parameter<bool> {
+  using Held = bool;
   static constexpr const char* name = "bool";
   static bool fits(const cupilot_value& v) { return v.kind == CUPILOT_BOOL || v.kind == CUPILOT_INT; }
   static bool read(const cupilot_value& v) { return v.i != 0; }
@@ -65,6 +72,7 @@ struct Parameter<bool> {
 
 template <class T>
 struct Parameter<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool>>> {
+  using Held = T;
   static constexpr const char* name = "int";
   static bool fits(const cupilot_value& v) {
     if (v.kind != CUPILOT_INT && v.kind != CUPILOT_BOOL) return false;
@@ -79,6 +87,7 @@ inline bool is_number(const cupilot_value& v) {
 
 template <class T>
 struct Parameter<T, std::enable_if_t<std::is_floating_point_v<T>>> {
+  using Held = T;
   static constexpr const char* name = "float";
   static bool fits(const cupilot_value& v) { return is_number(v); }
   static T read(const cupilot_value& v) { return static_cast<T>(v.kind == CUPILOT_DOUBLE ? v.d : double(v.i)); }
@@ -86,39 +95,117 @@ struct Parameter<T, std::enable_if_t<std::is_floating_point_v<T>>> {
 
 template <>
 struct Parameter<c10::Scalar> {
+  using Held = c10::Scalar;
   static constexpr const char* name = "float";
   static bool fits(const cupilot_value& v) { return is_number(v); }
   static c10::Scalar read(const cupilot_value& v) {
-    return v.kind == CUPILOT_DOUBLE ? c10::Scalar(v.d) : c10::Scalar(v.i);
+    return v.kind == CUPILOT_DOUBLE ? c10::Scalar(v.d) : v.kind == CUPILOT_BOOL ? c10::Scalar(v.i != 0) : c10::Scalar(v.i);
   }
 };
 
 #ifndef CUPILOT_WITHOUT_STRING
 template <>
 struct Parameter<std::string> {
+  using Held = std::string;
   static constexpr const char* name = "str";
   static bool fits(const cupilot_value& v) { return v.kind == CUPILOT_STRING; }
   static std::string read(const cupilot_value& v) { return v.s; }
 };
 #endif
 
+template <>
+struct Parameter<const char*> {
+  using Held = const char*;
+  static constexpr const char* name = "str";
+  static bool fits(const cupilot_value& v) { return v.kind == CUPILOT_STRING; }
+  static const char* read(const cupilot_value& v) { return v.s; }
+};
+
+template <>
+struct Parameter<c10::Device> {
+  using Held = c10::Device;
+  static constexpr const char* name = "Device";
+  static bool fits(const cupilot_value& v) { return v.kind == CUPILOT_STRING; }
+  static c10::Device read(const cupilot_value& v) { return c10::Device(v.s); }
+};
+
+// By PyTorch's number of the type.
+template <>
+struct Parameter<c10::ScalarType> {
+  using Held = c10::ScalarType;
+  static constexpr const char* name = "ScalarType";
+  static bool fits(const cupilot_value& v) {
+    return v.kind == CUPILOT_INT && v.i >= 0 && v.i < 100 && c10::elementSize(c10::ScalarType(v.i)) > 0;
+  }
+  static c10::ScalarType read(const cupilot_value& v) { return c10::ScalarType(v.i); }
+};
+
 template <class T>
 struct Parameter<std::optional<T>> {
+  using Held = std::optional<T>;
   static constexpr const char* name = Parameter<T>::name;
   static bool fits(const cupilot_value& v) { return v.kind == CUPILOT_NONE || Parameter<T>::fits(v); }
   static std::optional<T> read(const cupilot_value& v) {
+    static_assert(std::is_same_v<typename Parameter<T>::Held, T>, "an optional view is not covered");
     return v.kind == CUPILOT_NONE ? std::nullopt : std::optional<T>(Parameter<T>::read(v));
   }
 };
 
+// Lists; a single value stands for a list of one.
+template <class List, class Item>
+struct ListParameter {
+  using Held = List;
+  static constexpr const char* name = Parameter<Item>::name;
+  static constexpr bool is_list = true;
+  static const cupilot_value* items(const cupilot_value& v) {
+    return v.kind == CUPILOT_LIST ? static_cast<const cupilot_value*>(v.data) : &v;
+  }
+  static size_t size(const cupilot_value& v) { return v.kind == CUPILOT_LIST ? size_t(v.i) : 1; }
+  static bool fits(const cupilot_value& v) {
+    for (size_t i = 0; i < size(v); ++i)
+      if (items(v)[i].kind == CUPILOT_LIST || !Parameter<Item>::fits(items(v)[i])) return false;
+    return v.kind != CUPILOT_NONE;
+  }
+  static List read(const cupilot_value& v) {
+    List list;
+    for (size_t i = 0; i < size(v); ++i) list.push_back(Parameter<Item>::read(items(v)[i]));
+    return list;
+  }
+};
 template <class T>
-struct is_optional : std::false_type {};
+struct Parameter<std::vector<T>> : ListParameter<std::vector<T>, T> {};
 template <class T>
-struct is_optional<std::optional<T>> : std::true_type {};
+struct Parameter<c10::ArrayRef<T>> : ListParameter<std::vector<T>, T> {};
+template <class T>
+struct Parameter<c10::List<T>> : ListParameter<c10::List<T>, T> {};
+template <class T, size_t N>
+struct Parameter<std::array<T, N>> : ListParameter<std::array<T, N>, T> {
+  using Base = ListParameter<std::array<T, N>, T>;
+  static bool fits(const cupilot_value& v) { return Base::size(v) == N && Base::fits(v); }
+  static std::array<T, N> read(const cupilot_value& v) {
+    std::array<T, N> list;
+    for (size_t i = 0; i < N; ++i) list[i] = Parameter<T>::read(Base::items(v)[i]);
+    return list;
+  }
+};
+
+// What follows a parameter's name in a signature.
+template <class T, class = void>
+struct Suffix {
+  static constexpr const char* text = "";
+};
+template <class T>
+struct Suffix<T, std::enable_if_t<Parameter<T>::is_list>> {
+  static constexpr const char* text = "[]";
+};
+template <class T>
+struct Suffix<std::optional<T>> {
+  static constexpr const char* text = "?";
+};
 
 inline const char* kind_name(const cupilot_value& v) {
-  static const char* const names[] = {"None", "Tensor", "int", "float", "bool", "str"};
-  return v.kind >= CUPILOT_NONE && v.kind <= CUPILOT_STRING ? names[v.kind] : "unknown";
+  static const char* const names[] = {"None", "Tensor", "int", "float", "bool", "str", "list"};
+  return v.kind >= CUPILOT_NONE && v.kind <= CUPILOT_LIST ? names[v.kind] : "unknown";
 }
 
 // Where a call leaves its results.
@@ -145,12 +232,36 @@ struct Results {
     v.data = tensor.data_ptr();
     kept.push_back(tensor);
   }
-  void add(const std::vector<at::Tensor>& tensors) {
-    for (const at::Tensor& tensor : tensors) add(tensor);
+  template <class T>
+  void add(const std::optional<T>& result) {
+    if (result) add(*result);
   }
-  template <class Tuple, class = decltype(std::tuple_size<Tuple>::value)>
-  void add(const Tuple& tensors) {
-    std::apply([this](const auto&... tensor) { (add(tensor), ...); }, tensors);
+  template <class T>
+  void add(const T& result) {
+    if constexpr (is_sequence<T>(0)) {
+      for (const auto& item : result) add(item);
+    } else if constexpr (is_tuple<T>(0)) {
+      std::apply([this](const auto&... item) { (add(item), ...); }, result);
+    } else {
+      fail("the wrapper returns something that is not a tensor");
+    }
+  }
+
+  template <class T>
+  static constexpr auto is_sequence(int) -> decltype(std::declval<const T&>().begin(), true) {
+    return std::is_convertible_v<decltype(*std::declval<const T&>().begin()), at::Tensor>;
+  }
+  template <class T>
+  static constexpr bool is_sequence(long) {
+    return false;
+  }
+  template <class T>
+  static constexpr auto is_tuple(int) -> decltype(std::tuple_size<T>::value, true) {
+    return true;
+  }
+  template <class T>
+  static constexpr bool is_tuple(long) {
+    return false;
   }
 };
 
@@ -159,12 +270,13 @@ struct ResultName {
   static void write(Text& text) {
     if constexpr (std::is_void_v<R>) text << "None";
     else if constexpr (std::is_same_v<R, at::Tensor>) text << "Tensor";
-    else if constexpr (std::is_same_v<R, std::vector<at::Tensor>>) text << "Tensor[]";
-    else {
+    else if constexpr (std::is_same_v<R, std::optional<at::Tensor>>) text << "Tensor?";
+    else if constexpr (Results::is_sequence<R>(0)) text << "Tensor[]";
+    else if constexpr (Results::is_tuple<R>(0)) {
       text << "(";
       for (size_t i = 0; i < std::tuple_size<R>::value; ++i) text << (i ? ", Tensor" : "Tensor");
       text << ")";
-    }
+    } else text << "unsupported type";
   }
 };
 
@@ -186,9 +298,7 @@ struct Wrapper final : Callable {
   void signature(Text& text) const override {
     const char* separator = "";
     text << "(";
-    ((text << separator << Parameter<std::decay_t<A>>::name << (is_optional<std::decay_t<A>>::value ? "?" : ""),
-      separator = ", "),
-     ...);
+    ((text << separator << Parameter<std::decay_t<A>>::name << Suffix<std::decay_t<A>>::text, separator = ", "), ...);
     text << ") -> ";
     ResultName<std::decay_t<R>>::write(text);
   }
@@ -206,10 +316,15 @@ struct Wrapper final : Callable {
  private:
   template <size_t... I>
   void invoke(const cupilot_value* arguments, Results& results, std::index_sequence<I...>) {
-    // named, because a parameter may be a reference that is not const
-    std::tuple<std::decay_t<A>...> values{Parameter<std::decay_t<A>>::read(arguments[I])...};
-    if constexpr (std::is_void_v<R>) function(static_cast<A&&>(std::get<I>(values))...);
-    else results.add(function(static_cast<A&&>(std::get<I>(values))...));
+    // named, because a parameter may be a reference that is not const, or a view
+    std::tuple<typename Parameter<std::decay_t<A>>::Held...> values{Parameter<std::decay_t<A>>::read(arguments[I])...};
+    if constexpr (std::is_void_v<R>) function(pass<A>(std::get<I>(values))...);
+    else results.add(function(pass<A>(std::get<I>(values))...));
+  }
+  template <class Parameter_, class Held>
+  static decltype(auto) pass(Held& held) {
+    if constexpr (std::is_same_v<Held, std::decay_t<Parameter_>>) return static_cast<Parameter_&&>(held);
+    else return std::decay_t<Parameter_>(held);
   }
 };
 
@@ -323,6 +438,6 @@ CUPILOT_EXPORT inline void cupilot_release(void) { cupilot::Registry::get().kept
 
 #define CUPILOT_JOIN_(a, b) a##b
 #define CUPILOT_JOIN(a, b) CUPILOT_JOIN_(a, b)
-#define CUPILOT_ENTRY(function)                                                         \
+#define CUPILOT_ENTRY(name, function)                                                   \
   [[maybe_unused]] static const bool CUPILOT_JOIN(cupilot_registered_, __COUNTER__) =   \
-      (::cupilot::add_entry(#function, &function), true);
+      (::cupilot::add_entry(#name, &function), true);

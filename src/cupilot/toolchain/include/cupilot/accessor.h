@@ -61,6 +61,8 @@ class GenericPackedTensorAccessor {
   Index strides_[N];
 };
 
+template <class T, size_t N, template <class U> class Traits = DefaultPtrTraits, class Index = int64_t>
+using PackedTensorAccessor = GenericPackedTensorAccessor<T, N, Traits, Index>;
 template <class T, size_t N, template <class U> class Traits = DefaultPtrTraits>
 using PackedTensorAccessor32 = GenericPackedTensorAccessor<T, N, Traits, int32_t>;
 template <class T, size_t N, template <class U> class Traits = DefaultPtrTraits>

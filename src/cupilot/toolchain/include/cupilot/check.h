@@ -13,6 +13,7 @@
 #include <cstring>
 #include <exception>
 #include <type_traits>
+#include <utility>
 #ifndef CUPILOT_WITHOUT_STRING
 #include <string>
 #endif
@@ -35,7 +36,8 @@ class Text {
   Text& operator<<(const T& piece) {
     if constexpr (std::is_floating_point_v<T>) return append("%g", double(piece));
     else if constexpr (std::is_unsigned_v<T>) return append("%llu", static_cast<unsigned long long>(piece));
-    else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) return append("%lld", static_cast<long long>(piece));
+    else if constexpr (std::is_integral_v<T>) return append("%lld", static_cast<long long>(piece));
+    else if constexpr (std::is_enum_v<T>) return name(piece, 0);
     else return print(piece, 0);
   }
 
@@ -48,6 +50,14 @@ class Text {
   template <class T>
   Text& print(const T&, long) {
     return *this << "?";
+  }
+  template <class T>
+  auto name(T piece, int) -> decltype(toString(piece), *this) {
+    return *this << toString(piece);
+  }
+  template <class T>
+  Text& name(T piece, long) {
+    return append("%lld", static_cast<long long>(piece));
   }
   __attribute__((format(printf, 2, 3))) Text& append(const char* format, ...) {
     va_list pieces;
@@ -62,15 +72,28 @@ class Text {
   size_t size_ = 0;
 };
 
+// std::cout << x.sizes() and the like, without the header of streams
+template <class Stream, class T>
+auto operator<<(Stream& stream, const T& piece)
+    -> decltype(piece.print(std::declval<Text&>()), stream.rdbuf(), stream) {
+  Text text;
+  text << piece;
+  stream << text.c_str();
+  return stream;
+}
+
 }  // namespace cupilot
 
 namespace c10 {
+
+using cupilot::operator<<;
 
 class Error : public std::exception {
  public:
   explicit Error(const cupilot::Text& text) : text_(text) {}
   const char* what() const noexcept override { return text_.c_str(); }
   const char* what_without_backtrace() const noexcept { return text_.c_str(); }
+  const char* msg() const noexcept { return text_.c_str(); }
 
  private:
   cupilot::Text text_;
@@ -127,6 +150,9 @@ inline void check_cuda(cudaError_t error, const char* call) {
 #define TORCH_INTERNAL_ASSERT_DEBUG_ONLY TORCH_CHECK
 #define AT_ASSERT TORCH_CHECK
 #define AT_ASSERTM TORCH_CHECK
+#define AT_CHECK TORCH_CHECK
+#define TORCH_CHECK_WITH(error, condition, ...) TORCH_CHECK(condition, __VA_ARGS__)
+#define TORCH_CHECK_NOTNULL(pointer) TORCH_CHECK((pointer) != nullptr)
 #define AT_ERROR(...) ::cupilot::FailedCondition{"AT_ERROR"}.raise(__VA_ARGS__)
 #define TORCH_WARN(...) ((void)0)
 #define TORCH_WARN_ONCE(...) ((void)0)
@@ -137,6 +163,13 @@ inline void check_cuda(cudaError_t error, const char* call) {
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() ::cupilot::check_cuda(cudaGetLastError(), "a kernel launch")
 #define TORCH_CUDA_KERNEL_LAUNCH_CHECK C10_CUDA_KERNEL_LAUNCH_CHECK
 
+#define C10_CUDA_CHECK_WARN(expression) ((void)(expression))
+#define C10_CUDA_IGNORE_ERROR(expression) ((void)(expression))
+#define CUDA_KERNEL_ASSERT(condition) \
+  do {                                \
+    if (!(condition)) __trap();       \
+  } while (0)
+
 #define C10_HOST_DEVICE __host__ __device__
 #define C10_DEVICE __device__
 #define C10_HOST __host__
@@ -146,3 +179,13 @@ inline void check_cuda(cudaError_t error, const char* call) {
 #define C10_LAUNCH_BOUNDS_1(threads) __launch_bounds__(threads)
 #define C10_LAUNCH_BOUNDS_2(threads, blocks) __launch_bounds__(threads, blocks)
 #define C10_WARP_SIZE 32
+#define C10_ALWAYS_INLINE __attribute__((always_inline)) inline
+#define C10_NOINLINE __attribute__((noinline))
+#define C10_UNUSED [[maybe_unused]]
+#define C10_EXPORT
+#define C10_API
+#define TORCH_API
+#define TORCH_CUDA_CU_API
+#define AT_HOST_DEVICE C10_HOST_DEVICE
+#define AT_DEVICE C10_DEVICE
+#define AT_HOST C10_HOST

@@ -6,7 +6,7 @@
 namespace cupilot {
 
 [[noreturn]] inline void no_instance(const char* name, c10::ScalarType type) {
-  fail(name, " is not implemented for ", c10::toString(type));
+  fail("\"", name, "\" not implemented for '", c10::toString(type), "'");
 }
 
 }  // namespace cupilot
@@ -22,6 +22,11 @@ namespace cupilot {
     }                                                        \
   }()
 
+#define AT_PRIVATE_CASE_TYPE(NAME, ENUM, TYPE, ...) \
+  case ENUM: {                                      \
+    using scalar_t [[maybe_unused]] = TYPE;         \
+    return __VA_ARGS__();                           \
+  }
 #define AT_DISPATCH_CASE(ENUM, ...)                                                         \
   case ENUM: {                                                                              \
     using scalar_t [[maybe_unused]] = typename ::c10::ScalarTypeToCPPType<ENUM>::type;      \
@@ -44,26 +49,60 @@ namespace cupilot {
   AT_DISPATCH_CASE_INTEGRAL_TYPES(__VA_ARGS__) \
   AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__)
 
-#define AT_DISPATCH_FLOATING_TYPES(TYPE, NAME, ...) \
-  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__))
+// The families of types, each alone and with one to four types more.
+#define CUPILOT_CASES_1(A, ...) AT_DISPATCH_CASE(A, __VA_ARGS__)
+#define CUPILOT_CASES_2(A, B, ...) AT_DISPATCH_CASE(A, __VA_ARGS__) AT_DISPATCH_CASE(B, __VA_ARGS__)
+#define CUPILOT_CASES_3(A, B, C, ...) CUPILOT_CASES_2(A, B, __VA_ARGS__) AT_DISPATCH_CASE(C, __VA_ARGS__)
+#define CUPILOT_CASES_4(A, B, C, D, ...) CUPILOT_CASES_2(A, B, __VA_ARGS__) CUPILOT_CASES_2(C, D, __VA_ARGS__)
+
+#define AT_DISPATCH_FLOATING_TYPES(TYPE, NAME, ...) AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_FLOATING_TYPES_AND(A, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__) CUPILOT_CASES_1(A, __VA_ARGS__))
+#define AT_DISPATCH_FLOATING_TYPES_AND2(A, B, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__) CUPILOT_CASES_2(A, B, __VA_ARGS__))
+#define AT_DISPATCH_FLOATING_TYPES_AND3(A, B, C, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__) CUPILOT_CASES_3(A, B, C, __VA_ARGS__))
+#define AT_DISPATCH_FLOATING_TYPES_AND4(A, B, C, D, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__) CUPILOT_CASES_4(A, B, C, D, __VA_ARGS__))
+#define AT_DISPATCH_INTEGRAL_TYPES(TYPE, NAME, ...) AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_INTEGRAL_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_INTEGRAL_TYPES_AND(A, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_INTEGRAL_TYPES(__VA_ARGS__) CUPILOT_CASES_1(A, __VA_ARGS__))
+#define AT_DISPATCH_INTEGRAL_TYPES_AND2(A, B, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_INTEGRAL_TYPES(__VA_ARGS__) CUPILOT_CASES_2(A, B, __VA_ARGS__))
+#define AT_DISPATCH_INTEGRAL_TYPES_AND3(A, B, C, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_INTEGRAL_TYPES(__VA_ARGS__) CUPILOT_CASES_3(A, B, C, __VA_ARGS__))
+#define AT_DISPATCH_INTEGRAL_TYPES_AND4(A, B, C, D, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_INTEGRAL_TYPES(__VA_ARGS__) CUPILOT_CASES_4(A, B, C, D, __VA_ARGS__))
+#define AT_DISPATCH_ALL_TYPES(TYPE, NAME, ...) AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_ALL_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_ALL_TYPES_AND(A, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_ALL_TYPES(__VA_ARGS__) CUPILOT_CASES_1(A, __VA_ARGS__))
+#define AT_DISPATCH_ALL_TYPES_AND2(A, B, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_ALL_TYPES(__VA_ARGS__) CUPILOT_CASES_2(A, B, __VA_ARGS__))
+#define AT_DISPATCH_ALL_TYPES_AND3(A, B, C, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_ALL_TYPES(__VA_ARGS__) CUPILOT_CASES_3(A, B, C, __VA_ARGS__))
+#define AT_DISPATCH_ALL_TYPES_AND4(A, B, C, D, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_ALL_TYPES(__VA_ARGS__) CUPILOT_CASES_4(A, B, C, D, __VA_ARGS__))
 #define AT_DISPATCH_REDUCED_FLOATING_TYPES(TYPE, NAME, ...) \
   AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_REDUCED_FLOATING_TYPES(__VA_ARGS__))
-#define AT_DISPATCH_FLOATING_TYPES_AND(A, TYPE, NAME, ...) \
-  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__) AT_DISPATCH_CASE(A, __VA_ARGS__))
-#define AT_DISPATCH_FLOATING_TYPES_AND2(A, B, TYPE, NAME, ...)                                               \
-  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__) AT_DISPATCH_CASE(A, __VA_ARGS__) \
-                                     AT_DISPATCH_CASE(B, __VA_ARGS__))
 #define AT_DISPATCH_FLOATING_TYPES_AND_HALF(TYPE, NAME, ...) \
   AT_DISPATCH_FLOATING_TYPES_AND(::c10::ScalarType::Half, TYPE, NAME, __VA_ARGS__)
-#define AT_DISPATCH_INTEGRAL_TYPES(TYPE, NAME, ...) \
-  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_INTEGRAL_TYPES(__VA_ARGS__))
-#define AT_DISPATCH_ALL_TYPES(TYPE, NAME, ...) \
-  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_ALL_TYPES(__VA_ARGS__))
-#define AT_DISPATCH_ALL_TYPES_AND(A, TYPE, NAME, ...) \
-  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_ALL_TYPES(__VA_ARGS__) AT_DISPATCH_CASE(A, __VA_ARGS__))
-#define AT_DISPATCH_ALL_TYPES_AND2(A, B, TYPE, NAME, ...)                                               \
-  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_ALL_TYPES(__VA_ARGS__) AT_DISPATCH_CASE(A, __VA_ARGS__) \
-                                     AT_DISPATCH_CASE(B, __VA_ARGS__))
+// in index_t
+#define AT_DISPATCH_INDEX_CASE(ENUM, ...)                                                  \
+  case ENUM: {                                                                             \
+    using index_t [[maybe_unused]] = typename ::c10::ScalarTypeToCPPType<ENUM>::type;      \
+    return __VA_ARGS__();                                                                  \
+  }
+#define AT_DISPATCH_INDEX_TYPES(TYPE, NAME, ...)                                           \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_INDEX_CASE(::c10::ScalarType::Int, __VA_ARGS__) \
+                                     AT_DISPATCH_INDEX_CASE(::c10::ScalarType::Long, __VA_ARGS__))
+// there are no complex tensors here
+#define AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES AT_DISPATCH_FLOATING_TYPES
+#define AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES_AND1 AT_DISPATCH_FLOATING_TYPES_AND
+#define AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES_AND2 AT_DISPATCH_FLOATING_TYPES_AND2
+#define AT_DISPATCH_ALL_TYPES_AND_COMPLEX AT_DISPATCH_ALL_TYPES
+#define AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND AT_DISPATCH_ALL_TYPES_AND
+#define AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND2 AT_DISPATCH_ALL_TYPES_AND2
+#define AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND3 AT_DISPATCH_ALL_TYPES_AND3
 
 namespace at {
 

@@ -71,6 +71,25 @@ inline Layout row_major(c10::IntArrayRef sizes) {
   return layout;
 }
 
+// Sizes are kept, the second dimension is the fastest in memory: of images (4) and of volumes (5 dimensions).
+inline Layout channels_last(c10::IntArrayRef sizes) {
+  Layout layout = row_major(sizes);
+  TORCH_CHECK(layout.rank >= 4, "channels_last of a tensor of ", layout.rank, " dimensions");
+  int64_t stride = layout.sizes[1] > 1 ? layout.sizes[1] : 1;
+  layout.strides[1] = 1;
+  for (int i = layout.rank - 1; i >= 0; --i) {
+    if (i == 1) continue;
+    layout.strides[i] = stride;
+    stride *= layout.sizes[i] > 1 ? layout.sizes[i] : 1;
+  }
+  return layout;
+}
+
+inline Layout in_format(c10::IntArrayRef sizes, c10::MemoryFormat format) {
+  const bool last = format == c10::MemoryFormat::ChannelsLast || format == c10::MemoryFormat::ChannelsLast3d;
+  return last ? channels_last(sizes) : row_major(sizes);
+}
+
 // Axes from the slowest to the fastest in memory.
 inline void order_by_stride(const Layout& layout, int (&axes)[kMaxDimensions]) {
   for (int i = 0; i < layout.rank; ++i) {
@@ -151,23 +170,17 @@ inline bool view_strides(const Layout& from, Layout& wanted) {
   return true;
 }
 
-// A copy between two layouts of equal sizes, as rows of `width` elements at two pitches.
-struct PitchedCopy {
-  int64_t width = 1, rows = 1, to_pitch = 0, from_pitch = 0;
-};
-
-// Fails when the copy has more than two levels, such as a transposition.
-inline PitchedCopy pitched(const Layout& to, const Layout& from, const char* call) {
+// Two layouts of equal sizes with axes in the order of the first one's memory, merged where both have no gap.
+inline void merge(const Layout& to, const Layout& from, Layout& merged_to, Layout& merged_from) {
   int axes[kMaxDimensions] = {};
   order_by_stride(to, axes);
-  Layout merged_to, merged_from;
   for (int k = 0; k < to.rank; ++k) {
     const int axis = axes[k];
     const int64_t size = to.sizes[axis], to_stride = to.strides[axis], from_stride = from.strides[axis];
     if (size == 1) continue;
     const int last = merged_to.rank - 1;
     if (last >= 0 && merged_to.strides[last] == size * to_stride && merged_from.strides[last] == size * from_stride) {
-      merged_to.sizes[last] *= size;
+      merged_from.sizes[last] = merged_to.sizes[last] *= size;
       merged_to.strides[last] = to_stride;
       merged_from.strides[last] = from_stride;
     } else {
@@ -175,19 +188,22 @@ inline PitchedCopy pitched(const Layout& to, const Layout& from, const char* cal
       merged_from.add(size, from_stride);
     }
   }
-  PitchedCopy copy;
-  int levels = merged_to.rank;
-  if (levels > 0 && merged_to.strides[levels - 1] == 1 && merged_from.strides[levels - 1] == 1)
-    copy.width = merged_to.sizes[--levels];
-  if (levels > 1) fail("unsupported host call: ", call, " of this layout");
-  if (levels == 1) {
-    copy.rows = merged_to.sizes[0];
-    copy.to_pitch = merged_to.strides[0];
-    copy.from_pitch = merged_from.strides[0];
-    if (copy.to_pitch < copy.width || copy.from_pitch < copy.width)
-      fail("unsupported host call: ", call, " of this layout");
-  }
-  return copy;
+}
+
+// A copy between two merged layouts, as rows of `width` elements at two pitches.
+struct PitchedCopy {
+  int64_t width = 1, rows = 1, to_pitch = 0, from_pitch = 0;
+};
+
+// False when the copy is none of that kind: a transposition, or single elements far apart.
+inline bool pitched(const Layout& to, const Layout& from, PitchedCopy& copy) {
+  int levels = to.rank;
+  if (levels > 0 && to.strides[levels - 1] == 1 && from.strides[levels - 1] == 1) copy.width = to.sizes[--levels];
+  if (levels == 0) return true;
+  copy.rows = to.sizes[0];
+  copy.to_pitch = to.strides[0];
+  copy.from_pitch = from.strides[0];
+  return levels == 1 && copy.to_pitch >= copy.width && copy.from_pitch >= copy.width;
 }
 
 }  // namespace cupilot

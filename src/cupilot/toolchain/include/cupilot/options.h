@@ -1,4 +1,6 @@
-// How a tensor is described: ArrayRef, optional, Device, TensorOptions.  Layouts other than strided are not covered.
+// How a tensor is described: ArrayRef, optional, Device, MemoryFormat, TensorOptions.
+//
+// Layouts other than strided are not covered; pinned memory and gradients are accepted and ignored.
 #pragma once
 
 #include <cupilot/scalar_types.h>
@@ -35,6 +37,8 @@ class ArrayRef {
   constexpr const T* data() const { return data_; }
   constexpr size_t size() const { return size_; }
   constexpr bool empty() const { return size_ == 0; }
+  constexpr const T* cbegin() const { return data_; }
+  constexpr const T* cend() const { return data_ + size_; }
   constexpr const T* begin() const { return data_; }
   constexpr const T* end() const { return data_ + size_; }
   const T& operator[](size_t i) const { return data_[i]; }
@@ -46,6 +50,7 @@ class ArrayRef {
   const T& back() const { return at(size_ - 1); }
   std::vector<T> vec() const { return std::vector<T>(begin(), end()); }
   ArrayRef slice(size_t first, size_t count) const { return ArrayRef(data_ + first, count); }
+  ArrayRef slice(size_t first) const { return slice(first, size_ - first); }
   bool equals(ArrayRef other) const { return *this == other; }
 
   void print(cupilot::Text& text) const {
@@ -66,6 +71,17 @@ class ArrayRef {
   size_t size_ = 0;
 };
 using IntArrayRef = ArrayRef<int64_t>;
+template <class T, unsigned = 0>
+using SmallVector = std::vector<T>;
+using DimVector = std::vector<int64_t>;
+
+// A list that is passed by value.
+template <class T>
+struct List : std::vector<T> {
+  using std::vector<T>::vector;
+  T get(size_t i) const { return this->at(i); }
+  std::vector<T> vec() const { return *this; }
+};
 
 enum class DeviceType : int8_t { CPU = 0, CUDA = 1 };
 constexpr DeviceType kCPU = DeviceType::CPU, kCUDA = DeviceType::CUDA;
@@ -74,6 +90,19 @@ using DeviceIndex = int8_t;
 class Device {
  public:
   Device(DeviceType type, DeviceIndex index = -1) : type_(type), index_(index) {}
+  // "cpu", "cuda" or "cuda:0"
+  Device(const char* name) : type_(std::strncmp(name, "cuda", 4) == 0 ? kCUDA : kCPU), index_(-1) {
+    TORCH_CHECK(is_cuda() || std::strcmp(name, "cpu") == 0, "there is no device ", name);
+    if (const char* const colon = std::strchr(name, ':')) index_ = DeviceIndex(colon[1] - '0');
+  }
+#ifndef CUPILOT_WITHOUT_STRING
+  Device(const std::string& name) : Device(name.c_str()) {}
+  std::string str() const {
+    cupilot::Text text;
+    print(text);
+    return text.c_str();
+  }
+#endif
   DeviceType type() const { return type_; }
   DeviceIndex index() const { return index_; }
   bool has_index() const { return index_ >= 0; }
@@ -93,51 +122,79 @@ class Device {
 
 enum class Layout : int8_t { Strided };
 constexpr Layout kStrided = Layout::Strided;
-enum class MemoryFormat : int8_t { Contiguous, Preserve };
+enum class MemoryFormat : int8_t { Contiguous, Preserve, ChannelsLast, ChannelsLast3d };
 
-// What a factory is told; without a device a tensor is made on the host, as in PyTorch.
+// What a factory is told, and whether it was told; without a device a tensor is made on the host, as in PyTorch.
 class TensorOptions {
  public:
   TensorOptions() = default;
   TensorOptions(ScalarType type) : type_(type) {}
-  TensorOptions(TypeMeta type) : type_(type) {}
+  TensorOptions(TypeMeta type) : type_(type.toScalarType()) {}
   TensorOptions(Device device) : device_(device) {}
   TensorOptions(DeviceType device) : device_(device) {}
   TensorOptions(Layout) {}
+  TensorOptions(MemoryFormat format) : format_(format) {}
 
-  TensorOptions dtype(ScalarType type) const { return changed(type, device_); }
-  TensorOptions dtype(TypeMeta type) const { return changed(type, device_); }
+  TensorOptions dtype(optional<ScalarType> type) const { return changed(&TensorOptions::type_, type); }
+  TensorOptions dtype(ScalarType type) const { return dtype(optional<ScalarType>(type)); }
+  TensorOptions dtype(TypeMeta type) const { return dtype(type.toScalarType()); }
   template <class T>
   TensorOptions dtype() const {
-    return changed(CppTypeToScalarType<T>::value, device_);
+    return dtype(CppTypeToScalarType<T>::value);
   }
-  TensorOptions device(Device device) const { return changed(type_, device); }
-  TensorOptions device(DeviceType type, DeviceIndex index = -1) const { return changed(type_, Device(type, index)); }
-  TensorOptions device_index(DeviceIndex index) const { return changed(type_, Device(kCUDA, index)); }
+  // a template, so that what converts to a Device, such as "cuda", does not fit both
+  template <class T, class = std::enable_if_t<std::is_same_v<T, optional<Device>>>>
+  TensorOptions device(T device) const {
+    return changed(&TensorOptions::device_, device);
+  }
+  TensorOptions device(Device where) const { return device(optional<Device>(where)); }
+  TensorOptions device(DeviceType type, DeviceIndex index = -1) const { return device(Device(type, index)); }
+  TensorOptions device_index(DeviceIndex index) const { return device(Device(kCUDA, index)); }
   TensorOptions layout(Layout) const { return *this; }
-  TensorOptions requires_grad(bool = true) const { return *this; }
-  TensorOptions pinned_memory(bool = true) const { return *this; }
-  TensorOptions memory_format(MemoryFormat) const { return *this; }
+  TensorOptions layout(optional<Layout>) const { return *this; }
+  TensorOptions requires_grad(optional<bool>) const { return *this; }
+  TensorOptions pinned_memory(optional<bool>) const { return *this; }
+  TensorOptions memory_format(optional<MemoryFormat> format) const { return changed(&TensorOptions::format_, format); }
+  TensorOptions merge_in(TensorOptions over) const {
+    if (!over.type_) over.type_ = type_;
+    if (!over.device_) over.device_ = device_;
+    if (!over.format_) over.format_ = format_;
+    return over;
+  }
 
-  TypeMeta dtype() const { return type_; }
-  Device device() const { return device_; }
+  TypeMeta dtype() const { return type_.value_or(kFloat); }
+  Device device() const { return device_.value_or(Device(kCPU)); }
+  Layout layout() const { return kStrided; }
+  optional<MemoryFormat> memory_format_opt() const { return format_; }
   bool requires_grad() const { return false; }
+  bool pinned_memory() const { return false; }
+  bool has_dtype() const { return type_.has_value(); }
+  bool has_device() const { return device_.has_value(); }
 
  private:
-  static TensorOptions changed(ScalarType type, Device device) {
-    TensorOptions options(type);
-    options.device_ = device;
+  template <class T>
+  TensorOptions changed(optional<T> TensorOptions::*part, optional<T> value) const {
+    TensorOptions options = *this;
+    options.*part = value;
     return options;
   }
 
-  ScalarType type_ = kFloat;
-  Device device_ = Device(kCPU);
+  optional<ScalarType> type_;
+  optional<Device> device_;
+  optional<MemoryFormat> format_;
 };
 
 inline TensorOptions dtype(ScalarType type) { return TensorOptions(type); }
 inline TensorOptions dtype(TypeMeta type) { return TensorOptions(type); }
 inline TensorOptions device(Device device) { return TensorOptions(device); }
 inline TensorOptions device(DeviceType type) { return TensorOptions(type); }
+inline TensorOptions layout(Layout) { return TensorOptions(); }
+inline TensorOptions requires_grad(bool = true) { return TensorOptions(); }
+inline TensorOptions memory_format(MemoryFormat format) { return TensorOptions(format); }
+template <class T>
+TensorOptions dtype() {
+  return TensorOptions(CppTypeToScalarType<T>::value);
+}
 
 }  // namespace c10
 

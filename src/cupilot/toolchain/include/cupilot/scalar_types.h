@@ -32,6 +32,8 @@ constexpr ScalarType kLong = ScalarType::Long, kInt64 = kLong, kHalf = ScalarTyp
 constexpr ScalarType kFloat = ScalarType::Float, kFloat32 = kFloat, kF32 = kFloat;
 constexpr ScalarType kDouble = ScalarType::Double, kFloat64 = kDouble;
 constexpr ScalarType kBool = ScalarType::Bool, kBFloat16 = ScalarType::BFloat16;
+constexpr ScalarType kU8 = kByte, kI8 = kChar, kI16 = kShort, kI32 = kInt, kI64 = kLong, kF16 = kHalf, kF64 = kDouble;
+using Dtype = ScalarType;
 
 template <class T>
 struct CppTypeToScalarType {
@@ -44,9 +46,7 @@ struct ScalarTypeToCPPType;
 
 #define CUPILOT_TYPE_MAPS(type_, name, number)                        \
   template <>                                                         \
-  struct CppTypeToScalarType<type_> {                                 \
-    static constexpr ScalarType value = ScalarType::name;             \
-  };                                                                  \
+  struct CppTypeToScalarType<type_> : std::integral_constant<ScalarType, ScalarType::name> {}; \
   template <>                                                         \
   struct ScalarTypeToCPPType<ScalarType::name> {                      \
     using type = type_;                                               \
@@ -78,9 +78,17 @@ inline const char* toString(ScalarType type) {
   }
 }
 
+template <class Stream>
+auto operator<<(Stream& stream, ScalarType type) -> decltype(stream.rdbuf(), stream) {
+  stream << toString(type);
+  return stream;
+}
+
 inline bool isFloatingType(ScalarType type) {
   return type == kHalf || type == kFloat || type == kDouble || type == kBFloat16;
 }
+inline bool isReducedFloatingType(ScalarType type) { return type == kHalf || type == kBFloat16; }
+inline bool isComplexType(ScalarType) { return false; }
 inline bool isIntegralType(ScalarType type, bool with_bool = false) {
   return type == kBool ? with_bool : type != ScalarType::Undefined && !isFloatingType(type);
 }
@@ -93,6 +101,16 @@ class TypeMeta {
   ScalarType toScalarType() const { return type_; }
   size_t itemsize() const { return elementSize(type_); }
   const char* name() const { return toString(type_); }
+  bool isScalarType() const { return type_ != ScalarType::Undefined; }
+  bool isScalarType(ScalarType type) const { return type_ == type; }
+  template <class T>
+  bool Match() const {
+    return type_ == CppTypeToScalarType<T>::value;
+  }
+  template <class T>
+  static TypeMeta Make() {
+    return CppTypeToScalarType<T>::value;
+  }
   void print(cupilot::Text& text) const { text << toString(type_); }
 
   friend bool operator==(TypeMeta a, TypeMeta b) { return a.type_ == b.type_; }
@@ -113,9 +131,13 @@ class Scalar {
   Scalar() : Scalar(int64_t(0)) {}
   template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
   Scalar(T value)
-      : floating_(std::is_floating_point_v<T>),
+      : boolean_(std::is_same_v<T, bool>),
+        floating_(std::is_floating_point_v<T>),
         i_(std::is_floating_point_v<T> ? 0 : int64_t(value)),
         d_(double(value)) {}
+
+  Scalar(Half value);
+  Scalar(BFloat16 value);
 
   template <class T>
   T to() const {
@@ -128,15 +150,29 @@ class Scalar {
   int64_t toLong() const { return to<int64_t>(); }
   bool toBool() const { return to<bool>(); }
   bool isFloatingPoint() const { return floating_; }
+  bool isIntegral(bool with_bool) const { return !floating_ && (with_bool || !boolean_); }
+  bool isBoolean() const { return boolean_; }
+  bool isComplex() const { return false; }
+  ScalarType type() const { return floating_ ? kDouble : boolean_ ? kBool : kLong; }
+  Scalar operator-() const { return floating_ ? Scalar(-d_) : Scalar(-i_); }
   void print(cupilot::Text& text) const { floating_ ? text << d_ : text << i_; }
 
  private:
+  bool boolean_;
   bool floating_;
   int64_t i_;
   double d_;
 };
+#ifndef CUPILOT_WITHOUT_HALF
+inline Scalar::Scalar(Half value) : Scalar(float(value)) {}
+inline Scalar::Scalar(BFloat16 value) : Scalar(float(value)) {}
+#endif
 
 }  // namespace c10
+
+namespace caffe2 {
+using c10::TypeMeta;
+}
 
 namespace cupilot {
 
@@ -145,6 +181,13 @@ c10::Scalar load_as(const void* bytes) {
   if constexpr (std::is_arithmetic_v<T>) return c10::Scalar(*static_cast<const T*>(bytes));
   else if constexpr (std::is_convertible_v<T, float>) return c10::Scalar(float(*static_cast<const T*>(bytes)));
   else unsupported("item() of a 16-bit tensor in a source that names no 16-bit type");
+}
+
+template <class T>
+void store_as(void* bytes, c10::Scalar value) {
+  if constexpr (std::is_same_v<T, bool>) *static_cast<bool*>(bytes) = value.toDouble() != 0;
+  else if constexpr (std::is_arithmetic_v<T> || std::is_convertible_v<T, float>) *static_cast<T*>(bytes) = value.to<T>();
+  else unsupported("a 16-bit tensor on the host in a source that names no 16-bit type");
 }
 
 // Reads one element, of a type known only at run time, from host memory.
@@ -157,6 +200,18 @@ inline c10::Scalar load_scalar(c10::ScalarType type, const void* bytes) {
 #undef CUPILOT_CASE
     default:
       return c10::Scalar();
+  }
+}
+
+inline void store_scalar(c10::ScalarType type, void* bytes, c10::Scalar value) {
+  switch (type) {
+#define CUPILOT_CASE(type, name, number) \
+  case c10::ScalarType::name:            \
+    return store_as<type>(bytes, value);
+    CUPILOT_FOR_EACH_TYPE(CUPILOT_CASE)
+#undef CUPILOT_CASE
+    default:
+      return;
   }
 }
 

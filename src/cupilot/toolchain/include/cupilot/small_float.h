@@ -3,8 +3,8 @@
 // A source that names no 16-bit type is compiled with CUPILOT_WITHOUT_HALF: the types are then bare storage,
 // which saves the two CUDA headers (a third of the compile time of a small kernel).
 //
-// Not covered: assigning a c10::Half to an existing __half, which is ambiguous with CUDA's own conversions from
-// float switched on; initialising one (`__half h = x;`) works.
+// Assigning a c10::Half to an existing __half is ambiguous while CUDA's own conversions from float are switched on;
+// a source that does so is compiled again with PyTorch's flags, which switch them off.
 #pragma once
 
 #include <cstdint>
@@ -129,6 +129,14 @@ namespace c10 {
 using Half = cupilot::SmallFloat<cupilot::HalfFormat>;
 using BFloat16 = cupilot::SmallFloat<cupilot::BFloat16Format>;
 }  // namespace c10
+
+#ifdef __CUDACC__
+template <class Format>
+__device__ cupilot::SmallFloat<Format> __ldg(const cupilot::SmallFloat<Format>* address) {
+  const unsigned short bits = __ldg(reinterpret_cast<const unsigned short*>(address));
+  return cupilot::SmallFloat<Format>(bits, typename cupilot::SmallFloat<Format>::from_bits_t());
+}
+#endif
 
 template <>
 struct std::numeric_limits<c10::Half> : cupilot::SmallLimits<c10::Half, 0x7bff, 0x0400, 0x7c00, 0x1400> {};

@@ -1,9 +1,9 @@
-// Memory of tensors: reference-counted blocks on the device (cudaMalloc) or on the host, and copies between them.
+// Memory of tensors: reference-counted blocks on the device (cudaMalloc) or on the host, copies and fills.
 //
 // What cudaMalloc is decides the runtime that is linked.  Fresh memory is never cleared here.
 #pragma once
 
-#include <cupilot/layout.h>
+#include <cupilot/elementwise.h>
 
 #include <cstdlib>
 
@@ -70,21 +70,66 @@ inline void clear(void* data, size_t bytes, c10::Device device) {
   else std::memset(data, 0, bytes);
 }
 
-// Copies between layouts of equal sizes and element size.
-inline void copy(const Layout& to, char* to_data, c10::Device to_device, const Layout& from, const char* from_data,
-                 c10::Device from_device, int64_t item_bytes, const char* call) {
-  if (to.count() == 0) return;
-  const PitchedCopy shape = pitched(to, from, call);
-  const cudaMemcpyKind kind = copy_kind(to_device, from_device);
-  const size_t width_bytes = shape.width * item_bytes;
+// One side of a copy.
+struct Place {
+  const Layout& layout;
+  char* data;
+  c10::Device device;
+  c10::ScalarType type;
+};
+
+// Within memory of the host, element by element; for the small tensors that wrappers build there.
+inline void copy_on_host(const Elements& elements, const Place& to, const Place& from) {
+  for (int64_t i = 0; i < elements.count; ++i) {
+    int64_t left = i, to_place = 0, from_place = 0;
+    for (int axis = elements.rank - 1; axis >= 0; --axis) {
+      const int64_t index = left % elements.sizes[axis];
+      left /= elements.sizes[axis];
+      to_place += index * elements.to_strides[axis];
+      from_place += index * elements.from_strides[axis];
+    }
+    store_scalar(to.type, to.data + to_place * int64_t(c10::elementSize(to.type)),
+                 load_scalar(from.type, from.data + from_place * int64_t(c10::elementSize(from.type))));
+  }
+}
+
+// Copies between layouts of equal sizes: by the runtime where it can, else by a kernel.
+inline void copy(const Place& to, const Place& from) {
+  if (to.layout.count() == 0) return;
+  Layout merged_to, merged_from;
+  merge(to.layout, from.layout, merged_to, merged_from);
+  const cudaMemcpyKind kind = copy_kind(to.device, from.device);
+  const int64_t item_bytes = int64_t(c10::elementSize(to.type));
+  PitchedCopy shape;
+  if (to.type != from.type || !pitched(merged_to, merged_from, shape)) {
+    if (kind == cudaMemcpyHostToHost) return copy_on_host(Elements(merged_to, merged_from), to, from);
+    if (kind != cudaMemcpyDeviceToDevice)
+      fail("unsupported host call: a copy between host and device that changes the layout or the element type");
+    if (to.type == from.type) reorder(Elements(merged_to, merged_from), to.data, from.data, item_bytes);
+    else convert(Elements(merged_to, merged_from), to.data, to.type, from.data, from.type, c10::Scalar());
+    return;
+  }
   if (shape.rows == 1) {
-    C10_CUDA_CHECK(cudaMemcpyAsync(to_data, from_data, width_bytes, kind, nullptr));
+    C10_CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, shape.width * item_bytes, kind, nullptr));
   } else {
-    C10_CUDA_CHECK(cudaMemcpy2DAsync(to_data, shape.to_pitch * item_bytes, from_data, shape.from_pitch * item_bytes,
-                                     width_bytes, shape.rows, kind, nullptr));
+    C10_CUDA_CHECK(cudaMemcpy2DAsync(to.data, shape.to_pitch * item_bytes, from.data, shape.from_pitch * item_bytes,
+                                     shape.width * item_bytes, shape.rows, kind, nullptr));
   }
   // host memory may be read or freed as soon as this returns
   if (kind != cudaMemcpyDeviceToDevice) C10_CUDA_CHECK(cudaStreamSynchronize(nullptr));
+}
+
+inline void fill(const Place& to, c10::Scalar value) {
+  if (to.layout.count() == 0) return;
+  Layout merged, same;
+  merge(to.layout, to.layout, merged, same);
+  const Elements elements(merged, same);
+  if (to.device.is_cuda()) return convert(elements, to.data, to.type, nullptr, to.type, value);
+  alignas(8) char item[8] = {};
+  store_scalar(to.type, item, value);
+  Layout one = to.layout;
+  for (int64_t& stride : one.strides) stride = 0;
+  copy_on_host(Elements(to.layout, one), to, Place{one, item, to.device, to.type});
 }
 
 }  // namespace cupilot

@@ -1,8 +1,8 @@
 // torch::Tensor: a handle to sizes, strides and shared memory, with the calls that do not compute.
 //
-// Covered: shape queries, pointers, views, zero_(), and copies that the runtime can make.  In-place changes of
-// shape (resize_, unsqueeze_) and autograd are not.  Computing calls are absent on purpose: using one is a build
-// failure, see cupilot.toolchain.diagnostics.
+// Covered: shape queries, pointers, views, copies to other layouts, element types and devices, fills.  resize_(),
+// index() and autograd are not.  Computing calls are absent on purpose: using one is a build failure, see
+// cupilot.toolchain.diagnostics.
 #pragma once
 
 #include <cupilot/accessor.h>
@@ -19,6 +19,7 @@ struct DeprecatedTypeProperties {
   bool is_cuda() const { return cuda; }
   ScalarType scalarType() const { return type; }
   operator ScalarType() const { return type; }
+  const char* toString() const { return c10::toString(type); }
 };
 
 class Tensor {
@@ -50,10 +51,32 @@ class Tensor {
   bool is_cuda() const { return device().is_cuda(); }
   bool is_cpu() const { return device().is_cpu(); }
   bool is_floating_point() const { return isFloatingType(scalar_type()); }
-  bool is_contiguous(MemoryFormat = MemoryFormat::Contiguous) const { return layout().contiguous(); }
+  bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const {
+    if (format == MemoryFormat::Contiguous || format == MemoryFormat::Preserve) return layout().contiguous();
+    if (dim() != (format == MemoryFormat::ChannelsLast ? 4 : 5)) return false;
+    const Layout wanted = cupilot::channels_last(sizes());
+    for (int i = 0; i < wanted.rank; ++i)
+      if (wanted.sizes[i] > 1 && wanted.strides[i] != layout().strides[i]) return false;
+    return true;
+  }
+  MemoryFormat suggest_memory_format() const {
+    if (!is_contiguous() && is_contiguous(MemoryFormat::ChannelsLast)) return MemoryFormat::ChannelsLast;
+    if (!is_contiguous() && is_contiguous(MemoryFormat::ChannelsLast3d)) return MemoryFormat::ChannelsLast3d;
+    return MemoryFormat::Contiguous;
+  }
   bool is_non_overlapping_and_dense() const { return cupilot::is_dense(layout()); }
   bool is_same(const Tensor& other) const { return body_.get() == other.body_.get(); }
+  bool is_same_size(const Tensor& other) const { return sizes() == other.sizes(); }
+  bool is_complex() const { return false; }
+  bool is_sparse() const { return false; }
+  bool is_quantized() const { return false; }
+  bool has_storage() const { return defined(); }
   bool requires_grad() const { return false; }
+  const Tensor& requires_grad_(bool = true) const { return *this; }
+  const Tensor& set_requires_grad(bool) const { return *this; }
+  bool is_leaf() const { return true; }
+  const char* toString() const { return c10::toString(scalar_type()); }
+  void reset() { body_ = {}; }
   TensorOptions options() const { return TensorOptions(scalar_type()).device(device()); }
 
   // --- pointers
@@ -63,8 +86,8 @@ class Tensor {
   template <class T>
   T* data_ptr() const {
     constexpr ScalarType wanted = CppTypeToScalarType<std::remove_const_t<T>>::value;
-    TORCH_CHECK(scalar_type() == wanted, "a pointer to ", toString(wanted), " was asked of a tensor of ",
-                toString(scalar_type()));
+    TORCH_CHECK(scalar_type() == wanted, "a pointer to ", c10::toString(wanted), " was asked of a tensor of ",
+                c10::toString(scalar_type()));
     return reinterpret_cast<T*>(address());
   }
   template <class T>
@@ -93,161 +116,118 @@ class Tensor {
   PackedTensorAccessor64<T, N, Traits> packed_accessor64() const {
     return generic_packed_accessor<T, N, Traits, int64_t>();
   }
+  template <class T, size_t N, template <class U> class Traits = DefaultPtrTraits, class Index = int64_t>
+  GenericPackedTensorAccessor<T, N, Traits, Index> packed_accessor() const {
+    return generic_packed_accessor<T, N, Traits, Index>();
+  }
   template <class T, size_t N>
   TensorAccessor<T, N> accessor() const {
     TORCH_CHECK(dim() == int64_t(N), "an accessor of ", N, " dimensions was asked of a tensor of ", dim());
     return TensorAccessor<T, N>(data_ptr<T>(), layout().sizes, layout().strides);
   }
 
-  // --- views
-  Tensor view(IntArrayRef sizes) const {
-    Layout wanted = cupilot::inferred(sizes, numel());
-    TORCH_CHECK(cupilot::view_strides(layout(), wanted), "view ", sizes, " of a tensor of sizes ", this->sizes(),
-                " and strides ", strides(), " needs a copy: use reshape");
-    return with(wanted);
-  }
-  Tensor reshape(IntArrayRef sizes) const {
-    Layout wanted = cupilot::inferred(sizes, numel());
-    return cupilot::view_strides(layout(), wanted) ? with(wanted) : contiguous().view(sizes);
-  }
+  // --- views, in views.h
+  Tensor view(IntArrayRef sizes) const;
+  Tensor view(ScalarType type) const;
+  Tensor reshape(IntArrayRef sizes) const;
+  Tensor flatten(int64_t first = 0, int64_t last = -1) const;
+  Tensor unflatten(int64_t axis, IntArrayRef sizes) const;
+  Tensor transpose(int64_t first, int64_t second) const;
+  Tensor t() const;
+  Tensor permute(IntArrayRef axes) const;
+  Tensor movedim(int64_t from, int64_t to) const;
+  Tensor unsqueeze(int64_t axis) const;
+  Tensor squeeze() const;
+  Tensor squeeze(int64_t axis) const;
+  Tensor expand(IntArrayRef sizes, bool implicit = false) const;
+  Tensor select(int64_t axis, int64_t index) const;
+  Tensor slice(int64_t axis = 0, optional<int64_t> start = nullopt, optional<int64_t> end = nullopt,
+               int64_t step = 1) const;
+  Tensor narrow(int64_t axis, int64_t start, int64_t length) const;
+  Tensor as_strided(IntArrayRef sizes, IntArrayRef strides, optional<int64_t> offset = nullopt) const;
+  std::vector<Tensor> split(int64_t length, int64_t axis = 0) const;
+  std::vector<Tensor> split(IntArrayRef lengths, int64_t axis = 0) const;
+  std::vector<Tensor> split_with_sizes(IntArrayRef lengths, int64_t axis = 0) const { return split(lengths, axis); }
+  std::vector<Tensor> chunk(int64_t count, int64_t axis = 0) const;
+  std::vector<Tensor> unbind(int64_t axis = 0) const;
   Tensor view_as(const Tensor& other) const { return view(other.sizes()); }
   Tensor reshape_as(const Tensor& other) const { return reshape(other.sizes()); }
-  Tensor flatten(int64_t first = 0, int64_t last = -1) const {
-    if (dim() == 0) return view({1});
-    const int begin = wrap_axis(first), end = wrap_axis(last);
-    TORCH_CHECK(begin <= end, "flatten from dimension ", begin, " to ", end);
-    Layout wanted;
-    for (int i = 0; i < begin; ++i) wanted.add(layout().sizes[i], 0);
-    wanted.add(1, 0);
-    for (int i = begin; i <= end; ++i) wanted.sizes[begin] *= layout().sizes[i];
-    for (int i = end + 1; i < dim(); ++i) wanted.add(layout().sizes[i], 0);
-    return reshape(IntArrayRef(wanted.sizes, size_t(wanted.rank)));
-  }
-  Tensor transpose(int64_t first, int64_t second) const {
-    if (dim() == 0) return *this;
-    Layout changed = layout();
-    const int a = wrap_axis(first), b = wrap_axis(second);
-    std::swap(changed.sizes[a], changed.sizes[b]);
-    std::swap(changed.strides[a], changed.strides[b]);
-    return with(changed);
-  }
-  Tensor t() const {
-    TORCH_CHECK(dim() <= 2, "t() of a tensor of ", dim(), " dimensions");
-    return dim() < 2 ? *this : transpose(0, 1);
-  }
-  Tensor permute(IntArrayRef axes) const {
-    TORCH_CHECK(int64_t(axes.size()) == dim(), "permute ", axes, " of a tensor of ", dim(), " dimensions");
-    Layout changed;
-    changed.offset = layout().offset;
-    unsigned seen = 0;
-    for (int64_t axis : axes) {
-      const int from = wrap_axis(axis);
-      TORCH_CHECK(!(seen >> from & 1), "permute ", axes, " names a dimension twice");
-      seen |= 1u << from;
-      changed.add(layout().sizes[from], layout().strides[from]);
-    }
-    return with(changed);
-  }
-  Tensor unsqueeze(int64_t axis) const {
-    const int place = int(cupilot::wrap(axis, dim() + 1, "dimension"));
-    Layout changed;
-    changed.offset = layout().offset;
-    for (int i = 0; i <= dim(); ++i) {
-      if (i == place) changed.add(1, i < dim() ? layout().sizes[i] * layout().strides[i] : 1);
-      if (i < dim()) changed.add(layout().sizes[i], layout().strides[i]);
-    }
-    return with(changed);
-  }
-  Tensor squeeze() const {
-    Layout changed = layout();
-    for (int i = changed.rank - 1; i >= 0; --i)
-      if (changed.sizes[i] == 1) changed.remove(i);
-    return with(changed);
-  }
-  Tensor squeeze(int64_t axis) const {
-    if (dim() == 0 || size(axis) != 1) return *this;
-    Layout changed = layout();
-    changed.remove(wrap_axis(axis));
-    return with(changed);
-  }
-  Tensor expand(IntArrayRef sizes) const {
-    const int added = int(sizes.size()) - int(dim());
-    TORCH_CHECK(added >= 0, "expand to fewer dimensions");
-    Layout changed;
-    changed.offset = layout().offset;
-    for (int i = 0; i < int(sizes.size()); ++i) {
-      const int64_t mine = i < added ? 1 : layout().sizes[i - added];
-      const int64_t wanted = sizes[i] == -1 && i >= added ? mine : sizes[i];
-      TORCH_CHECK(wanted >= 0 && (mine == wanted || mine == 1), "expand ", sizes, " of a tensor of sizes ",
-                  this->sizes());
-      changed.add(wanted, i < added || mine != wanted ? 0 : layout().strides[i - added]);
-    }
-    return with(changed);
-  }
   Tensor expand_as(const Tensor& other) const { return expand(other.sizes()); }
-  Tensor select(int64_t axis, int64_t index) const {
-    const int place = wrap_axis(axis);
-    Layout changed = layout();
-    changed.offset += cupilot::wrap(index, changed.sizes[place], "index") * changed.strides[place];
-    changed.remove(place);
-    return with(changed);
-  }
+  Tensor swapaxes(int64_t first, int64_t second) const { return transpose(first, second); }
+  Tensor swapdims(int64_t first, int64_t second) const { return transpose(first, second); }
+  Tensor mT() const { return transpose(-2, -1); }
   Tensor operator[](int64_t index) const { return select(0, index); }
-  Tensor slice(int64_t axis = 0, optional<int64_t> start = nullopt, optional<int64_t> end = nullopt,
-               int64_t step = 1) const {
-    TORCH_CHECK(step > 0, "slice with the step ", step);
-    const int place = wrap_axis(axis);
-    Layout changed = layout();
-    const int64_t count = changed.sizes[place];
-    const int64_t from = clamp(start.value_or(0), count), to = clamp(end.value_or(count), count);
-    changed.offset += from * changed.strides[place];
-    changed.sizes[place] = to > from ? (to - from + step - 1) / step : 0;
-    changed.strides[place] *= step;
-    return with(changed);
-  }
-  Tensor narrow(int64_t axis, int64_t start, int64_t length) const {
-    const int64_t count = size(axis), from = start < 0 ? start + count : start;
-    TORCH_CHECK(from >= 0 && length >= 0 && from + length <= count, "narrow from ", start, " by ", length,
-                " in a dimension of ", count);
-    return slice(axis, from, from + length);
-  }
-  Tensor detach() const { return *this; }
+  Tensor alias() const { return with(layout()); }
+  Tensor detach() const { return alias(); }
+  Tensor data() const { return alias(); }
+  Tensor variable_data() const { return alias(); }
+  Tensor tensor_data() const { return alias(); }
+  // in place: other handles of the same tensor see it too
+  const Tensor& unsqueeze_(int64_t axis) const { return become(unsqueeze(axis)); }
+  const Tensor& squeeze_() const { return become(squeeze()); }
+  const Tensor& squeeze_(int64_t axis) const { return become(squeeze(axis)); }
+  const Tensor& transpose_(int64_t first, int64_t second) const { return become(transpose(first, second)); }
+  const Tensor& t_() const { return become(t()); }
+  const Tensor& detach_() const { return *this; }
 
   // --- what moves memory
-  Tensor contiguous(MemoryFormat = MemoryFormat::Contiguous) const {
-    return is_contiguous() ? *this : copied(cupilot::row_major(sizes()), device(), "contiguous()");
+  Tensor contiguous(MemoryFormat format = MemoryFormat::Contiguous) const {
+    return is_contiguous(format) ? *this : copied(cupilot::in_format(sizes(), format), device(), scalar_type());
   }
-  Tensor clone(MemoryFormat format = MemoryFormat::Preserve) const {
-    const bool preserve = format == MemoryFormat::Preserve;
-    return copied(preserve ? cupilot::dense_like(layout()) : cupilot::row_major(sizes()), device(), "clone()");
+  Tensor clone(optional<MemoryFormat> format = nullopt) const {
+    const bool preserve = format.value_or(MemoryFormat::Preserve) == MemoryFormat::Preserve;
+    return copied(preserve ? cupilot::dense_like(layout()) : cupilot::in_format(sizes(), *format), device(),
+                  scalar_type());
   }
-  Tensor to(Device where) const {
-    return where.type() == device().type() ? *this : copied(cupilot::dense_like(layout()), where, "to()");
+  Tensor to(Device where, ScalarType type, bool = false, bool copy = false,
+            optional<MemoryFormat> = nullopt) const {
+    if (!copy && where.type() == device().type() && type == scalar_type()) return *this;
+    // the element type is changed on the device, where there is a kernel for it
+    if (where.is_cpu() && is_cuda() && type != scalar_type()) return to(device(), type).to(where, type);
+    const bool both = where.is_cuda() && is_cpu() && type != scalar_type();
+    const Tensor source = both || where.type() != device().type() ? contiguous() : *this;
+    if (both) return source.to(where, scalar_type()).to(where, type);
+    return source.copied(cupilot::dense_like(source.layout()), where, type);
   }
-  Tensor to(DeviceType where) const { return to(Device(where)); }
-  Tensor to(ScalarType type) const {
-    if (type != scalar_type()) cupilot::unsupported("torch::Tensor::to of another element type");
-    return *this;
+  Tensor to(ScalarType type, bool non_blocking = false, bool copy = false,
+            optional<MemoryFormat> = nullopt) const {
+    return to(device(), type, non_blocking, copy);
   }
-  Tensor to(TypeMeta type) const { return to(type.toScalarType()); }
-  Tensor to(const TensorOptions& options) const { return to(options.dtype()).to(options.device()); }
+  Tensor to(TypeMeta type, bool non_blocking = false, bool copy = false) const {
+    return to(device(), type.toScalarType(), non_blocking, copy);
+  }
+  Tensor to(Device where, bool non_blocking = false, bool copy = false) const {
+    return to(where, scalar_type(), non_blocking, copy);
+  }
+  Tensor to(DeviceType where, bool non_blocking = false, bool copy = false) const {
+    return to(Device(where), scalar_type(), non_blocking, copy);
+  }
+  Tensor to(DeviceType where, ScalarType type, bool non_blocking = false, bool copy = false) const {
+    return to(Device(where), type, non_blocking, copy);
+  }
+  Tensor to(const TensorOptions& wanted, bool non_blocking = false, bool copy = false,
+            optional<MemoryFormat> = nullopt) const {
+    const TensorOptions all = options().merge_in(wanted);
+    return to(all.device(), all.dtype(), non_blocking, copy);
+  }
+  Tensor to(const Tensor& other, bool non_blocking = false, bool copy = false) const {
+    return to(other.device(), other.scalar_type(), non_blocking, copy);
+  }
+  Tensor toType(ScalarType type) const { return to(type); }
+  Tensor type_as(const Tensor& other) const { return to(other.options()); }
   Tensor cuda() const { return to(Device(kCUDA, 0)); }
   Tensor cpu() const { return to(Device(kCPU)); }
   const Tensor& copy_(const Tensor& from, bool = false) const {
-    if (from.scalar_type() != scalar_type()) cupilot::unsupported("torch::Tensor::copy_ from another element type");
-    const Tensor source = from.sizes() == sizes() ? from : from.expand(sizes());
-    cupilot::copy(layout(), address(), device(), source.layout(), source.address(), source.device(), element_size(),
-                  "copy_()");
+    Tensor source = from.sizes() == sizes() ? from : from.expand(sizes());
+    if (source.device().type() != device().type()) source = source.to(device(), scalar_type());
+    cupilot::copy(place(), source.place());
     return *this;
   }
-  const Tensor& zero_() const {
-    if (!is_non_overlapping_and_dense()) cupilot::fail("unsupported host call: zero_() of this layout");
-    cupilot::clear(address(), nbytes(), device());
-    return *this;
-  }
+  const Tensor& zero_() const { return fill_(0); }
   const Tensor& fill_(Scalar value) const {
-    if (value.toDouble() != 0.0) cupilot::unsupported("torch::Tensor::fill_ with anything but zero");
-    return zero_();
+    if (value.toDouble() == 0.0 && is_non_overlapping_and_dense()) cupilot::clear(address(), nbytes(), device());
+    else cupilot::fill(place(), value);
+    return *this;
   }
   Scalar item() const {
     TORCH_CHECK(numel() == 1, "item() of a tensor of ", numel(), " elements");
@@ -259,6 +239,12 @@ class Tensor {
   T item() const {
     return item().to<T>();
   }
+
+  // --- new tensors of the same kind, in factories.h
+  Tensor new_empty(IntArrayRef sizes, const TensorOptions& options = {}) const;
+  Tensor new_zeros(IntArrayRef sizes, const TensorOptions& options = {}) const;
+  Tensor new_ones(IntArrayRef sizes, const TensorOptions& options = {}) const;
+  Tensor new_full(IntArrayRef sizes, Scalar value, const TensorOptions& options = {}) const;
 
  private:
   struct Body {
@@ -276,10 +262,15 @@ class Tensor {
   char* address() const { return defined() ? body_->storage->data + layout().offset * element_size() : nullptr; }
   int wrap_axis(int64_t axis) const { return int(cupilot::wrap(axis, dim(), "dimension")); }
   Tensor with(const Layout& layout) const { return Tensor(body().storage, layout, scalar_type()); }
-  Tensor copied(const Layout& layout, Device where, const char* call) const {
-    const cupilot::Shared<cupilot::Storage> storage(new cupilot::Storage(nbytes(), where));
-    const Tensor result(storage, layout, scalar_type());
-    cupilot::copy(layout, result.address(), where, this->layout(), address(), device(), element_size(), call);
+  const Tensor& become(const Tensor& changed) const {
+    body_->layout = changed.layout();
+    return *this;
+  }
+  cupilot::Place place() const { return {layout(), address(), device(), scalar_type()}; }
+  Tensor copied(const Layout& layout, Device where, ScalarType type) const {
+    const size_t bytes = size_t(numel()) * elementSize(type);
+    const Tensor result(cupilot::Shared<cupilot::Storage>(new cupilot::Storage(bytes, where)), layout, type);
+    cupilot::copy(result.place(), place());
     return result;
   }
   static int64_t clamp(int64_t index, int64_t count) {

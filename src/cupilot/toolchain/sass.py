@@ -1,0 +1,258 @@
+"""Widths of loads and stores in the machine code (SASS) of a build, beside the PTX it was made from.
+
+ptxas merges neighbouring loads and stores; how wide they are in the end only the SASS tells.  ``nvdisasm -gp`` names,
+for every instruction, the line of the PTX text it came from, so a merged access stands at one of the accesses that it
+replaces.  Accesses of one basic block, source line and base register are looked at together: when all their machine
+instructions have one width, that is the width of each; when widths are mixed and their bytes are a multiple of those in
+the PTX (loops are unrolled), each is taken to have that mix.  Otherwise nothing is said.
+
+Covered: ld, ldu and st in global, shared, local and generic memory.  Not covered: atomics and asynchronous copies (they
+are never merged), matrix loads, constant memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from cupilot.errors import DataError
+from cupilot.records import from_plain, to_plain
+from cupilot.records.evaluation import SassAccess, SassFunction
+from cupilot.toolchain.cache import digest, publish, scratch_beside
+from cupilot.toolchain.cuda import PACKAGE, Cuda
+from cupilot.toolchain.process import run
+
+RESULT = "sass.json"
+WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
+# space and kind of the machine instructions that PTX loads and stores become
+ACCESSES = {
+    "LDG": ("global", "load"), "STG": ("global", "store"), "LDS": ("shared", "load"), "STS": ("shared", "store"),
+    "LDL": ("local", "load"), "STL": ("local", "store"), "LD": ("generic", "load"), "ST": ("generic", "store"),
+}  # fmt: skip
+TYPE_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16, "16x2": 4}
+
+_SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
+_NOTE = re.compile(r'\s*//## File "[^"]*", line (\d+)')
+_CODE = re.compile(r"\s*/\*([0-9a-f]+)\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.\w+)*)\s*([^;]*)")
+_LABEL = re.compile(r"(\.L_\w+):")
+_TARGET = re.compile(r"`\((\.L_\w+)\)")
+
+_LOC = re.compile(r"[ \t]*\.loc[ \t]+\d+[ \t]+(\d+)[ \t]+\d+(.*)")
+_INLINED = re.compile(r"inlined_at[ \t]+\d+[ \t]+(\d+)")
+_FUNCTION = re.compile(r"\.(entry|func)\b\s*(?:\([^)]*\))?\s*([$\w.]+)")
+_PTX_LABEL = re.compile(r"\s*[$%\w]+:")
+_PTX_ACCESS = re.compile(r"(?:^|[\s;{}])(ldu?|st)((?:\.[\w:]+)+)\s+([^;]*);")
+_BASE = re.compile(r"\[\s*([%$\w.]+)")
+_SPACE = re.compile(r"\.(global|shared|local|param|const)\b")
+_TYPE = re.compile(r"\.(?:bf|[bfsu])(16x2|\d+)$")
+
+
+@dataclass(frozen=True)
+class SassInstruction:
+    """One machine instruction; ``ptx_line`` is the line of the PTX text it came from, from 1, or 0."""
+
+    function: str
+    offset: int
+    opcode: str
+    modifiers: tuple[str, ...]
+    ptx_line: int
+    in_loop: bool
+
+    @property
+    def bytes(self) -> int:
+        """Of one lane, of a load or store."""
+        return next((WIDTHS[mod] for mod in self.modifiers if mod in WIDTHS), 4)
+
+
+@dataclass(frozen=True)
+class _PtxAccess:
+    """A load or store in the PTX text."""
+
+    function: str
+    is_kernel: bool
+    block: int
+    ptx_line: int
+    line: int
+    space: str
+    kind: str
+    bytes: int
+    base: str
+
+
+def kernel_sass(cubin: Path, ptx: str, cuda: Cuda, out_dir: Path, timeout_s: float = 20) -> tuple[SassFunction, ...]:
+    """The functions of a PTX text and the widths of its accesses in the cubin made from it; kept by content.
+
+    Nothing when there is no nvdisasm beside the compiler, or when it fails or takes too long: counters then stay
+    those of the PTX.
+    """
+    tool = find_nvdisasm(cuda)
+    if tool is None or not cubin.is_file():
+        return ()
+    parts = (Path(__file__).read_bytes(), str(tool), str(tool.stat().st_size), ptx, cubin.read_bytes())
+    final = out_dir / digest(parts)
+    try:
+        if not final.is_dir() and not _disassemble(tool, cubin, ptx, final, timeout_s):
+            return ()
+        return from_plain(tuple[SassFunction, ...], json.loads((final / RESULT).read_text()), RESULT)
+    except (OSError, ValueError, DataError):  # a full disk, a damaged file, a tool that does not start
+        return ()
+
+
+def _disassemble(tool: Path, cubin: Path, ptx: str, final: Path, timeout_s: float) -> bool:
+    # data flow analysis, which takes most of the time, only adds labels of indirect branches
+    finished = run([tool, "--no-dataflow", "-gp", "-c", cubin.resolve()], cubin.parent, timeout_s)
+    if finished is None or finished.status != 0:
+        return False
+    with scratch_beside(final) as scratch:
+        (scratch / RESULT).write_text(json.dumps(to_plain(match(ptx, read_sass(finished.output)))))
+        publish(scratch, final)
+    return True
+
+
+def find_nvdisasm(cuda: Cuda) -> Path | None:
+    """The disassembler beside nvcc; of the pip wheels, it may be installed in another place."""
+    try:
+        spec = find_spec(PACKAGE)
+    except ModuleNotFoundError:
+        spec = None
+    wheels = [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
+    roots: list[Path] = [cuda.root, *(wheels if cuda.root in wheels else [])]
+    return next((root / "bin" / "nvdisasm" for root in roots if (root / "bin" / "nvdisasm").is_file()), None)
+
+
+# --- the two texts ------------------------------------------------------------------------------
+
+
+def read_sass(text: str) -> tuple[SassInstruction, ...]:
+    """Instructions in the output of ``nvdisasm -gp -c``; in a loop is what lies between a label and a branch back."""
+    found: list[SassInstruction] = []
+    for body in re.split(r"(?m)^(?=\s*\.section\s+\.text\.)", text):
+        section = _SECTION.match(body)
+        if section is not None:
+            found += _read_function(section.group(1), body)
+    return tuple(found)
+
+
+def _read_function(name: str, body: str) -> list[SassInstruction]:
+    rows: list[tuple[int, str, tuple[str, ...], int]] = []
+    labels: dict[str, int] = {}
+    branches: list[tuple[int, str]] = []
+    ptx_line, fresh = 0, []
+    for text in body.split("\n"):
+        if note := _NOTE.match(text):
+            ptx_line = int(note.group(1))
+        elif label := _LABEL.match(text):
+            fresh.append(label.group(1))
+        elif code := _CODE.match(text):
+            offset = int(code.group(1), 16)
+            labels.update(dict.fromkeys(fresh, offset))
+            fresh = []
+            if code.group(2) in ("BRA", "BRX", "JMP") and (target := _TARGET.search(code.group(4))):
+                branches.append((offset, target.group(1)))
+            rows.append((offset, code.group(2), tuple(code.group(3).split(".")[1:]), ptx_line))
+    loops = [(labels[target], offset) for offset, target in branches if labels.get(target, offset + 1) <= offset]
+    return [
+        SassInstruction(name, offset, opcode, mods, line, any(start <= offset <= end for start, end in loops))
+        for offset, opcode, mods, line in rows
+    ]
+
+
+def source_lines(ptx: str) -> list[int]:
+    """The source line of every line of a PTX text, as the engine's parser counts them.
+
+    Code inlined from elsewhere is that of the line which called it; line 0 is no line.
+    """
+    found, current = [], 0
+    for text in ptx.split("\n"):
+        if loc := _LOC.match(text):
+            places = _INLINED.findall(loc.group(2))
+            current = int(places[-1] if places else loc.group(1)) or current
+        found.append(current)
+    return found
+
+
+def _ptx_accesses(ptx: str) -> list[_PtxAccess]:
+    found: list[_PtxAccess] = []
+    function, is_kernel, block = "", False, 0
+    for number, (text, line) in enumerate(zip(ptx.split("\n"), source_lines(ptx), strict=True), start=1):
+        if header := _FUNCTION.search(text):
+            function, is_kernel, block = header.group(2), header.group(1) == "entry", block + 1
+        code = text.partition("//")[0]
+        if _PTX_LABEL.match(code):
+            block += 1
+        for opcode, mods, operands in _PTX_ACCESS.findall(code):
+            space, size, base = _SPACE.search(mods), _TYPE.search(mods), _BASE.search(operands)
+            place = space.group(1) if space is not None else "generic"
+            if place in ("param", "const") or size is None or base is None or size.group(1) not in TYPE_BYTES:
+                continue
+            count = next((n for n in (2, 4, 8) if f".v{n}." in mods), 1)
+            bytes_ = TYPE_BYTES[size.group(1)] * count
+            kind = "store" if opcode == "st" else "load"
+            found.append(
+                _PtxAccess(function, is_kernel, block, number, line, place, kind, bytes_, base.group(1))
+            )  # fmt: skip
+        if re.search(r"\b(bra|brx|ret|exit|bar|barrier|call)\b", code):
+            block += 1
+    return found
+
+
+# --- matching -----------------------------------------------------------------------------------
+
+# what is looked at together: the first that can be resolved counts
+_TOGETHER: tuple[Callable[[_PtxAccess], Hashable], ...] = (
+    lambda a: (a.function, a.block, a.line, a.space, a.kind, a.base),
+    lambda a: (a.function, a.block, a.line, a.space, a.kind),
+    lambda a: (a.function, a.line, a.space, a.kind),
+)
+
+
+def match(ptx: str, sass: Iterable[SassInstruction]) -> tuple[SassFunction, ...]:
+    """The accesses of every function of the PTX, with their widths in the machine code where those are clear."""
+    accesses = _ptx_accesses(ptx)
+    at_line: dict[tuple[int, str, str], list[SassInstruction]] = {}
+    for instruction in sass:
+        if instruction.opcode in ACCESSES:
+            at_line.setdefault((instruction.ptx_line, *ACCESSES[instruction.opcode]), []).append(instruction)
+    widths: dict[_PtxAccess, tuple[tuple[int, int], ...]] = {}
+    for together in _TOGETHER:
+        groups: dict[Hashable, list[_PtxAccess]] = {}
+        for access in accesses:
+            groups.setdefault(together(access), []).append(access)
+        for group in groups.values():
+            if any(access not in widths for access in group):
+                mix = _mix(group, at_line)
+                widths.update((access, mix) for access in group if mix and access not in widths)
+    # ptxas keeps small arrays in registers; then there is no local memory at all
+    in_memory = any(space == "local" for _, space, _ in at_line)
+    found: dict[tuple[str, bool], list[SassAccess]] = {}
+    bases: dict[Hashable, int] = {}
+    for number, a in enumerate(accesses):
+        base = bases.setdefault((a.function, a.block, a.base), number)
+        gone = a.space == "local" and not in_memory
+        made = SassAccess(a.line, a.space, a.kind, a.bytes, base, widths.get(a, ()), gone)
+        found.setdefault((a.function, a.is_kernel), []).append(made)
+    return tuple(SassFunction(name, is_kernel, tuple(made)) for (name, is_kernel), made in found.items())
+
+
+def _mix(
+    group: list[_PtxAccess], at_line: dict[tuple[int, str, str], list[SassInstruction]]
+) -> tuple[tuple[int, int], ...]:
+    """Widths and numbers of the machine instructions that a group of accesses became; nothing when not clear."""
+    narrow = group[0].bytes
+    lines = dict.fromkeys(access.ptx_line for access in group)
+    made = [i for line in lines for i in at_line.get((line, group[0].space, group[0].kind), ())]
+    if not made or any(access.bytes != narrow for access in group) or any(i.bytes < narrow for i in made):
+        return ()
+    # what a loop executes counts, not what was peeled off it or is left over
+    for part in (made, [instruction for instruction in made if instruction.in_loop]):
+        counts = Counter(instruction.bytes for instruction in part)
+        total = sum(width * count for width, count in counts.items())
+        merged = len(counts) == 1 and max(counts) <= narrow * len(group)
+        if merged or (len(counts) > 1 and total % (narrow * len(group)) == 0):
+            return tuple(sorted(counts.items()))
+    return ()

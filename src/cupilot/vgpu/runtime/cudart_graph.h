@@ -1,0 +1,36 @@
+// CUDA graphs: nodes, and what is made of them when a graph is instantiated.
+#pragma once
+
+#include "cudart.h"
+
+using Work = std::function<cudaError_t()>;
+
+struct Node {
+    cudaGraphNodeType type;
+    Work work;
+    std::vector<Node*> after;
+    // what a program may ask for again, by type
+    cudaKernelNodeParams kernel{};
+    cudaMemcpy3DParms copy{};
+    cudaMemsetParams fill{};
+    cudaHostNodeParams host{};
+    cudaMemAllocNodeParams allocation{};
+    Graph* child = nullptr;
+    cudaEvent_t event = nullptr;
+    Graph* owner = nullptr;
+    Node* origin = nullptr;  // what it is a copy of
+};
+struct Graph {
+    std::vector<Node*> nodes;
+    u64 id = 0;
+    Stream* origin = nullptr;
+};
+
+struct Step { Node* node; cudaGraphNodeType type; Work work; bool enabled = true; };
+struct Executable { std::vector<Step> steps; };
+
+// All nodes before and including `n` that were not seen yet, in an order that respects the dependencies.
+void visit(Node* n, std::set<Node*>& seen, std::vector<Step>& out);
+std::vector<Step> steps_of(Graph* g);
+cudaError_t run_steps(const std::vector<Step>& steps);
+Node* add_node(Graph* g, cudaGraphNodeType type, Work work, const cudaGraphNode_t* after, size_t count);

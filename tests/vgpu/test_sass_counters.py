@@ -1,0 +1,202 @@
+"""Counters of accesses that ptxas merges, against values worked out by hand."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ptxkit import INDEX, Bench, Ran, pointer
+
+from cupilot.records.evaluation import SassAccess, SassFunction
+from cupilot.toolchain.cuda import find_cuda
+from cupilot.toolchain.process import run as run_command
+from cupilot.toolchain.sass import find_nvdisasm, kernel_sass
+
+DATA = np.zeros(8192, np.uint32)
+FILLED = f""".shared .align 16 .b8 tile[8192]; {INDEX} shl.b32 %r10, %r0, 4;
+ L: setp.ge.u32 %p1, %r10, 8192; @%p1 bra D; st.shared.v4.b32 [%r10], {{%r0, %r0, %r0, %r0}};
+ add.u32 %r10, %r10, 512; bra L; D:
+"""
+Widths = tuple[tuple[int, int], ...]
+
+
+@contextmanager
+def built(bench: Bench, *accesses: SassAccess) -> Iterator[None]:
+    """Kernels that are translated within have this machine code."""
+    bench.machine.sass = (SassFunction("anywhere", False, accesses),)
+    try:
+        yield
+    finally:
+        bench.machine.sass = ()
+
+
+def source_of(ran: Ran, name: str) -> str:
+    assert ran.launch is not None
+    return next(c.source for c in ran.launch.counters if c.name == name)
+
+
+def run(bench: Bench, body: str, *arguments: np.ndarray) -> Ran:
+    ran = bench.run(body, *arguments, profile=True)
+    assert ran.findings == ()
+    return ran
+
+
+@pytest.mark.parametrize(
+    ("line", "stride", "widths", "requests", "wavefronts", "conflicts"),
+    [
+        # 16 bytes between lanes: a word each hits every fourth bank, 16 bytes each use all banks in four passes
+        pytest.param(201, 16, (), 4, 16, 12, id="not merged"),
+        pytest.param(202, 16, ((4, 4),), 4, 16, 12, id="as in PTX"),
+        pytest.param(203, 16, ((16, 1),), 1, 4, 0, id="four to one"),
+        pytest.param(204, 16, ((16, 8),), 1, 4, 0, id="and unrolled"),
+        # half warps of 16 times 8 bytes at a distance of 16: two passes each
+        pytest.param(205, 16, ((8, 2),), 2, 8, 4, id="two to one"),
+        pytest.param(206, 16, ((4, 2), (8, 1)), 3, 12, 8, id="two of four"),
+        # 32 bytes apart: quarter warps span 256 bytes
+        pytest.param(207, 32, ((16, 1),), 1, 8, 4, id="over twice the banks"),
+        pytest.param(208, 0, ((16, 1),), 1, 2, 0, id="the same 16 bytes for all"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["load", "store"])
+def test_merged_shared_accesses(
+    bench: Bench, line: int, stride: int, widths: Widths, requests: int, wavefronts: int, conflicts: int, verb: str
+) -> None:
+    line += 100 * (verb == "store")
+    each = "ld.shared.b32 %r2{0}, [%r11+{1}];" if verb == "load" else "st.shared.b32 [%r11+{1}], %r0;"
+    four = " ".join(each.format(n, 4 * n) for n in range(4))
+    body = f"{FILLED} mul.lo.u32 %r11, %r0, {stride};\n.loc 1 {line} 1\n {four} ret;"
+    with built(bench, *(SassAccess(line, "shared", verb, 4, 0, widths) for _ in range(4))):
+        ran = run(bench, body)
+    before = (16, 64, 0) if verb == "store" else (0, 0, 0)  # what filled the memory
+    names = ("requests", "wavefronts", "conflicts")
+    got = tuple(ran[f"shared_{verb}_{name}"] - b for name, b in zip(names, before, strict=True))
+    assert got == pytest.approx((requests, wavefronts, conflicts))
+    assert ran["merged_requests"] == 4 - requests
+    assert source_of(ran, f"shared_{verb}_requests") == ("SASS" if widths else "PTX")
+    cost = next(c for c in ran.launch.lines if c.line == line) if ran.launch else None
+    assert cost is not None
+    assert (cost.shared_requests, cost.shared_wavefronts, cost.source) == (
+        pytest.approx(requests), pytest.approx(wavefronts), "SASS" if widths else "PTX",
+    )  # fmt: skip
+
+
+def test_two_arrays_on_one_line(bench: Bench) -> None:
+    """The loads of one are merged, those of the other are not; they alternate in the text."""
+    loads = " ".join(f"ld.shared.b32 %r2{n}, [%r11+{4 * n}]; ld.shared.b32 %r3{n}, [%r12+{128 * n}];" for n in range(4))
+    body = f"{FILLED} mul.lo.u32 %r11, %r0, 16; mul.lo.u32 %r12, %r0, 4;\n.loc 1 220 1\n {loads} ret;"
+    first, second = (
+        SassAccess(220, "shared", "load", 4, 7, ((16, 1),)),
+        SassAccess(220, "shared", "load", 4, 8, ((4, 4),)),
+    )
+    with built(bench, *(first, second) * 4):
+        ran = run(bench, body)
+    assert (ran["shared_load_requests"], ran["shared_load_wavefronts"], ran["shared_load_conflicts"]) == (5, 8, 0)
+
+
+def test_merged_stores_write_a_sector_once(bench: Bench) -> None:
+    stores = " ".join(f"st.global.b32 [%rd0+{4 * n}], %r0;" for n in range(4))
+    body = f"{INDEX}{pointer(0, size=16)}\n.loc 1 230 1\n {stores} ret;"
+    with built(bench, *(SassAccess(230, "global", "store", 4, 0, ((16, 1),)) for _ in range(4))):
+        ran = run(bench, body, DATA)
+    assert [ran[f"global_store_{name}"] for name in ("requests", "sectors", "wavefronts", "bytes")] == [1, 16, 4, 512]
+    assert ran["l2_write_sectors"] == 16
+    assert source_of(ran, "global_store_sectors") == "SASS"
+    assert source_of(ran, "global_store_bytes") == "PTX"
+
+
+def test_merged_loads_ask_once(bench: Bench) -> None:
+    loads = " ".join(f"ld.global.b32 %r1{n}, [%rd0+{4 * n}];" for n in range(4))
+    body = f"{INDEX}{pointer(0, size=16)}\n.loc 1 240 1\n {loads} ret;"
+    with built(bench, *(SassAccess(240, "global", "load", 4, 0, ((16, 1),)) for _ in range(4))):
+        ran = run(bench, body, DATA)
+    assert [ran[f"global_load_{name}"] for name in ("requests", "sectors", "wavefronts")] == [1, 16, 4]
+    assert (ran["l2_read_sectors"], ran["l1_hit_sectors"], ran["independent_loads"]) == (16, 0, 1)
+
+
+def test_arrays_that_became_registers(bench: Bench) -> None:
+    body = f""".local .align 16 .b8 mine[64]; {INDEX}\n.loc 1 250 1\n st.local.u32 [mine], %r0;
+    ld.local.u32 %r10, [mine]; ret;"""
+    gone = [SassAccess(250, "local", kind, 4, 0, (), gone=True) for kind in ("store", "load")]
+    with built(bench, *gone):
+        ran = run(bench, body)
+    assert (ran["local_store_requests"], ran["local_load_sectors"], ran["merged_requests"]) == (0, 0, 2)
+
+
+def test_another_number_of_accesses_is_not_trusted(bench: Bench) -> None:
+    body = f"{FILLED} mul.lo.u32 %r11, %r0, 16;\n.loc 1 260 1\n ld.shared.b32 %r20, [%r11]; ret;"
+    mixed = (SassAccess(260, "shared", "load", 4, 0, ((16, 1),)), SassAccess(260, "shared", "load", 4, 0, ((4, 1),)))
+    with built(bench, *mixed):
+        ran = run(bench, body)
+    assert (ran["shared_load_requests"], source_of(ran, "shared_load_requests")) == (1, "PTX")
+
+
+# --- a real build -------------------------------------------------------------------------------
+
+# 4 x 4 outputs per thread; a warp shares its four rows of A, and its lanes read 16 neighbouring bytes of B each
+SGEMM = """extern "C" __global__ void sgemm(const float* A, const float* B, float* C, int K) {
+  __shared__ float As[8][32], Bs[8][128];
+  int tx = threadIdx.x % 32, ty = threadIdx.x / 32;
+  float acc[4][4] = {};
+  for (int k0 = 0; k0 < K; k0 += 8) {
+    As[threadIdx.x % 8][threadIdx.x / 8] = A[threadIdx.x / 8 * K + k0 + threadIdx.x % 8];
+    for (int k = ty; k < 8; k += 8)
+      for (int n = tx; n < 128; n += 32) Bs[k][n] = B[(k0 + k) * 128 + n];
+    __syncthreads();
+    for (int k = 0; k < 8; k++) {
+      float a[4], b[4];
+      for (int i = 0; i < 4; i++) a[i] = As[k][ty * 4 + i];
+      for (int j = 0; j < 4; j++) b[j] = Bs[k][tx * 4 + j];
+      for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) acc[i][j] += a[i] * b[j];
+    }
+    __syncthreads();
+  }
+  for (int i = 0; i < 4; i++)
+    for (int j = 0; j < 4; j++) C[(ty * 4 + i) * 128 + tx * 4 + j] = acc[i][j];
+}
+"""
+A_LINE, B_LINE = 12, 13
+
+
+def test_an_sgemm_with_scalar_shared_loads(bench: Bench, tmp_path: Path) -> None:
+    cuda = find_cuda()
+    if find_nvdisasm(cuda) is None:
+        pytest.skip("nvdisasm is not installed")
+    (tmp_path / "k.cu").write_text(SGEMM)
+    for command in (
+        (cuda.nvcc, "-ccbin", cuda.host_compiler, "-ptx", "-arch=sm_80", "-lineinfo", "k.cu", "-o", "k.ptx"),
+        (cuda.ptxas, "-lineinfo", "-arch=sm_80", "k.ptx", "-o", "k.cubin"),
+    ):
+        finished = run_command(command, tmp_path, 60)
+        assert finished is not None
+        assert finished.status == 0, finished.output
+    ptx = (tmp_path / "k.ptx").read_text()
+    depth, warps = 16, 8
+    a, b, c = (np.ones(shape, np.float32) for shape in ((32, depth), (depth, 128), (32, 128)))
+    launches = []
+    machine = bench.machine
+    for machine.sass in ((), kernel_sass(tmp_path / "k.cubin", ptx, cuda, tmp_path / "out")):
+        addresses = [machine.upload(array) for array in (a, b, c)]
+        machine.begin(None, 20.0)
+        arguments = [struct.pack("<Q", address) for address in addresses] + [struct.pack("<i", depth)]
+        assert machine.start(machine.load_ptx(ptx), "sgemm", (1, 1, 1), (32 * warps, 1, 1), arguments) == 0
+        assert (machine.view(addresses[2], c.shape, c.dtype) == depth).all()
+        launches.append(machine.launch(0))
+        for address in addresses:
+            machine.free(address)
+    machine.sass = ()
+    in_ptx, in_sass = ({cost.line: cost for cost in launch.lines} for launch in launches)
+    products = depth * warps
+    # B: 16 bytes between lanes are 4 passes for a word each, and 4 for all four words at once
+    assert (in_ptx[B_LINE].shared_requests, in_ptx[B_LINE].shared_wavefronts) == (4 * products, 16 * products)
+    assert (in_sass[B_LINE].shared_requests, in_sass[B_LINE].shared_wavefronts) == (products, 4 * products)
+    # A: one word for all lanes is one pass; four registers for all lanes are two
+    assert (in_ptx[A_LINE].shared_requests, in_ptx[A_LINE].shared_wavefronts) == (4 * products, 4 * products)
+    assert (in_sass[A_LINE].shared_requests, in_sass[A_LINE].shared_wavefronts) == (products, 2 * products)
+    assert [in_ptx[B_LINE].source, in_sass[B_LINE].source] == ["PTX", "SASS"]
+    assert launches[1].counter("shared_load_conflicts") == 0 < launches[0].counter("shared_load_conflicts")
+    assert launches[1].counter("merged_requests") == 6 * products
