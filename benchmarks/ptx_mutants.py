@@ -30,6 +30,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +39,10 @@ from cupilot.devices.virtual import VirtualDevice
 from cupilot.gpu import load_spec
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.process import run
+from cupilot.vgpu.emit.verify import PARAM_BYTES
 from cupilot.vgpu.machine import Machine
 from cupilot.vgpu.ptx.parse import PtxError, parse_module
+from cupilot.vgpu.translate import Translator
 
 HERE = Path(__file__).parent
 DEVICE = "a100-80gb"
@@ -290,13 +293,15 @@ class Runner:
     def _arguments(self, mutant: Subject) -> list[bytes]:
         """As many bytes as the mutant's parameters have: a host program gets these from the same declarations."""
         try:
-            params = parse_module(mutant.text).functions[mutant.name].params
+            function = parse_module(Translator.text(mutant.text.encode())).functions[mutant.name]
         except (PtxError, KeyError):
             return []  # will be refused
-        places = iter(self.buffers * len(params))
+        if function.param_bytes > PARAM_BYTES:
+            return []
+        places = cycle(self.buffers)
         return [
             (struct.pack("<Q", next(places)) if p.bytes == 8 else struct.pack("<i", 64)).ljust(p.bytes, b"\0")
-            for p in params
+            for p in function.params
         ]
 
 

@@ -14,6 +14,11 @@ from cupilot.toolchain.host import build_host_library
 from cupilot.toolchain.nvcc import INCLUDE, build_kernel
 
 DATA = Path(__file__).parent / "data"
+# some that wrappers include; every header of PyTorch is the same here
+PYTORCH = (
+    "torch/all.h", "torch/torch.h", "torch/types.h", "torch/library.h", "ATen/ATen.h", "ATen/cuda/Exceptions.h",
+    "ATen/cuda/detail/KernelUtils.h", "ATen/native/cuda/Loops.cuh", "c10/util/Half.h", "pybind11/stl.h", "cublas_v2.h",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +45,7 @@ def runtime(runtime_path: Path) -> ctypes.CDLL:
 @pytest.fixture(scope="session")
 def many(cuda: Cuda, out_dir: Path) -> Built:
     """Many wrappers, after every header that people include."""
-    headers = sorted(path.relative_to(INCLUDE).as_posix() for path in INCLUDE.rglob("*.h"))
+    headers = [*PYTORCH, *sorted(path.relative_to(INCLUDE).as_posix() for path in INCLUDE.rglob("*.h"))]
     prelude = "".join(f"#include <{header}>\n" for header in headers)
     built = build_kernel(Kernel(prelude + (DATA / "many_wrappers.cu").read_text()), "sm_80", out_dir, cuda)
     assert isinstance(built, Built), built

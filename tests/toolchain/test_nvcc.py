@@ -114,6 +114,26 @@ def test_computing_calls_are_named(body: str, call: str, cuda: Cuda, out_dir: Pa
     assert failed.message == f"unsupported host call: {call} (line 4): a candidate must compute with its own kernels"
 
 
+def test_libraries_are_named(cuda: Cuda, out_dir: Path) -> None:
+    source = "#include <cublas_v2.h>\n" + wrapper("cublasHandle_t handle; return x;")
+    failed = failure(source, cuda, out_dir)
+    assert failed.kind == "unsupported-host-call"
+    assert failed.message.startswith("unsupported library: cublasHandle_t (line 5): ")
+    failed = failure("#include <cutlass/gemm.h>\n" + wrapper("return x;"), cuda, out_dir)
+    assert failed.kind == "missing-header"
+    assert failed.message.startswith("the header cutlass/gemm.h (line 1) is not available: ")
+
+
+def test_what_only_compiles_with_the_flags_of_pytorch(cuda: Cuda, out_dir: Path) -> None:
+    source = "__global__ void k(at::Half* x) { __half h; h = x[0]; x[1] = h; }\n"
+    source = wrapper("k<<<1, 1>>>(x.data_ptr<at::Half>()); return x;").replace("\n\n", "\n" + source)
+    assert isinstance(build_kernel(Kernel(source), "sm_80", out_dir, cuda), Built)
+
+
+def test_the_default_entry_is_the_only_function(plain: Built, cuda: Cuda, out_dir: Path) -> None:
+    assert build_kernel(Kernel(PLAIN), "sm_80", out_dir, cuda) == plain
+
+
 def test_a_misuse_of_our_header_is_placed_in_the_source(cuda: Cuda, out_dir: Path) -> None:
     failed = failure(wrapper("x.data_ptr<unsigned long long>(); return x;"), cuda, out_dir)
     assert failed.message.startswith("kernel.cu:4: not an element type of tensors")
@@ -128,9 +148,9 @@ def test_inline_assembly_that_ptxas_refuses(cuda: Cuda, out_dir: Path) -> None:
 
 
 def test_an_entry_that_is_not_there(cuda: Cuda, out_dir: Path) -> None:
-    failed = failure(PLAIN, cuda, out_dir, "forward")
+    failed = failure(PLAIN, cuda, out_dir, "backward")
     assert failed.kind == "no-such-entry"
-    assert failed.message == "there is no host function forward; host functions in the source: scaled"
+    assert failed.message == "there is no host function backward; host functions in the source: scaled"
     assert failure(PLAIN, cuda, out_dir, "scale").kind == "no-such-entry"  # a __global__ kernel is not a wrapper
     assert failure(PLAIN, cuda, out_dir, "factor").kind == "no-such-entry"  # a name, but not of a function
 

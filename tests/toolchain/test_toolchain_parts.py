@@ -6,14 +6,21 @@ from pathlib import Path
 import pytest
 
 from cupilot.errors import MachineError, ToolchainMissing
-from cupilot.records import Kernel, Resources
+from cupilot.records import Failure, Kernel, Resources
 from cupilot.toolchain.cache import digest, folder_digest, publish, scratch_beside
 from cupilot.toolchain.cuda import Cuda, find_cuda, find_host_compiler
 from cupilot.toolchain.diagnostics import first_error
+from cupilot.toolchain.functions import host_functions
 from cupilot.toolchain.host import build_host_library
 from cupilot.toolchain.process import run
 from cupilot.toolchain.ptxas import read_report
-from cupilot.toolchain.source import defined_names, host_functions, translation_unit, without_comments
+from cupilot.toolchain.source import (
+    chosen_entry,
+    defined_names,
+    forwarded_headers,
+    translation_unit,
+    without_comments,
+)
 
 REPORT = """\
 ptxas info    : 0 bytes gmem, 24 bytes cmem[4]
@@ -66,23 +73,69 @@ def test_host_functions_are_told_from_kernels() -> None:
         PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &both); /* m.def("no", &one); */ }
         """
     )
-    assert host_functions(code) == ("both", "one")
+    assert host_functions(code) == {"both": "both", "one": "one"}
     assert defined_names(code) == ("run",)
 
 
+ONE = "torch::Tensor %s(torch::Tensor x) { return x; }\n"
+MODULE = "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { %s }\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "asked", "entry"),
+    [
+        (ONE % "forward" + ONE % "other", "forward", "forward"),
+        (ONE % "scale_cuda", "forward", "scale_cuda"),
+        (ONE % "scale_cuda", "backward", None),
+        (ONE % "one" + ONE % "two", "forward", None),
+        (ONE % "inner" + "at::Tensor outer(at::Tensor x) { return inner(x); }", "forward", "outer"),
+        ("template <class T>\n" + ONE % "inner" + "at::Tensor outer(at::Tensor x) { return inner<float>(x); }",
+         "forward", "outer"),
+        (ONE % "one" + ONE % "two" + MODULE % 'm.def("run", &two);', "forward", "run"),
+        (MODULE % 'm.def("f_forward", &one); m.def("f_backward", &two);', "forward", "f_forward"),
+        (MODULE % 'm.def("one", &one); m.def("two", &two);', "forward", None),
+        ('TORCH_LIBRARY(ops, m) { m.def("f(Tensor x)" " -> Tensor"); m.impl("f", &one); }', "forward", "f"),
+        ("struct Op { at::Tensor apply(at::Tensor x) { return x; } };\n" + ONE % "go", "forward", "go"),
+        ('const char* text = "at::Tensor no(at::Tensor x) {";\n#define OPEN {\n' + ONE % "yes", "forward", "yes"),
+    ],
+)  # fmt: skip
+def test_the_entry_is_the_only_function_that_it_can_be(source: str, asked: str, entry: str | None) -> None:
+    assert chosen_entry(Kernel(source, asked)) == entry
+
+
+def test_functions_in_namespaces_have_their_full_names() -> None:
+    code = 'extern "C" { namespace a { namespace { namespace b::c {\n' + ONE % "forward" + "} } } }\n" + ONE % "last"
+    assert host_functions(code) == {"forward": "a::b::c::forward", "last": "last"}
+
+
+def test_headers_of_pytorch_and_of_libraries_are_made() -> None:
+    source = '#include <ATen/core/Tensor.h>\n # include "torch/x/y.cuh"\n#include <cublas_v2.h>\n#include <vector>\n'
+    made = forwarded_headers(source + "#include <torch/../../secret.h>\n#include <mine/torch/a.h>\n")
+    assert list(made) == ["ATen/core/Tensor.h", "torch/x/y.cuh", "cublas_v2.h"]
+    assert "torch/extension.h" in made["torch/x/y.cuh"]
+    assert "torch" not in made["cublas_v2.h"]
+
+
+def unit_lines(source: str) -> list[str]:
+    made = translation_unit(Kernel(source), "kernel.cu")
+    assert not isinstance(made, Failure)
+    assert made[0] == Kernel(source)
+    return made[1].splitlines()
+
+
 def test_only_what_is_named_is_included() -> None:
-    unit = translation_unit(Kernel("#include <torch/extension.h>\ntorch::Tensor forward();"), "kernel.cu")
-    assert isinstance(unit, str)
-    assert unit.splitlines() == [
+    assert unit_lines("#include <torch/extension.h>\nnamespace a { torch::Tensor forward() { is_contiguous(); } }") == [
         "#define CUPILOT_WITHOUT_HALF",
         "#define CUPILOT_WITHOUT_STRING",
+        "#define CUPILOT_WITHOUT_REORDERING",
+        "#define CUPILOT_WITHOUT_CONVERSION",
         '#include "kernel.cu"',
         "#include <torch/extension.h>",
-        "CUPILOT_ENTRY(forward)",
+        "CUPILOT_ENTRY(forward, a::forward)",
     ]
-    unit = translation_unit(Kernel("torch::Half h; std::string s; std::function<void()> forward();"), "kernel.cu")
-    assert isinstance(unit, str)
-    assert unit.splitlines()[:2] == ["#include <functional>", '#include "kernel.cu"']
+    lines = unit_lines("torch::Half h; std::string s; x.to(a).contiguous(); std::function<void()> forward();")
+    assert lines[:2] == ["#include <functional>", '#include "kernel.cu"']
+    assert lines[-1] == "CUPILOT_ENTRY(forward, forward)"
 
 
 def test_errors_of_both_compilers() -> None:

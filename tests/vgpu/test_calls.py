@@ -272,9 +272,10 @@ def test_assert(compiled: Compiled) -> None:
     assert "thread (40, 0, 0)" in finding.message
 
 
-def test_printf_counts_what_it_prints(compiled: Compiled) -> None:
+def test_printf_counts_its_arguments(compiled: Compiled) -> None:
+    """Unlike that of C, which counts characters."""
     out = compiled.clean("prints", INTS)
-    assert {i: int(out[i]) for i in LANES if out[i]} == {i: len(f"{i} word {i / 4:.2f}\n") for i in (3, 19, 35, 51)}
+    assert {i: int(out[i]) for i in LANES if out[i]} == dict.fromkeys((3, 19, 35, 51), 3)
 
 
 @pytest.mark.parametrize("shift", [0, -3, 7])

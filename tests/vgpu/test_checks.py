@@ -70,7 +70,8 @@ def test_memory_that_nobody_wrote(bench: Bench) -> None:
     odd = "and.b32 %r10, %r0, 1; setp.eq.u32 %p1, %r10, 1; @%p1 st.global.u32 [%rd0], 7; ld.global.u32 %r10, [%rd0];"
     assert only(bench.run(access(odd), Blank(256)), "uninitialized")[3] == (0, 0, 0)
     half = "st.global.u16 [%rd0], 7; ld.global.u32 %r10, [%rd0];"
-    assert bench.run(access(half), Blank(256)).kinds[0] == "uninitialized"
+    # a lane that reads more than was written means what was: structures have gaps
+    assert bench.run(access(half), Blank(256)).findings == ()
 
 
 def test_memory_that_was_given_back(bench: Bench) -> None:

@@ -167,9 +167,7 @@ def summarize(traces: Sequence[Trace]) -> tuple[Row, ...]:
             final.append(trace.best_s[-1] / base.best_s[-1])
             reached.append(trace.best_s[-1] <= goal_s)
         share = sum(reached) / len(reached)
-        rows.append(
-            Row(variant.name, variant.against, fmean(needed), _mean(ratios), _mean(first), _mean(final), share)
-        )
+        rows.append(Row(variant.name, variant.against, fmean(needed), _mean(ratios), _mean(first), _mean(final), share))
     return tuple(rows)
 
 

@@ -40,10 +40,12 @@ def initialize(space: Space, brief: Brief, count: int, rng: Random) -> tuple[Str
     """Up to ``count`` strategies, no two alike.
 
     Some are what paid on similar tasks, some are known starting points, the rest is spread over the
-    space.  The empty strategy is not among them: it is the plain kernel.
+    space.  The empty strategy is not among them: it is the plain kernel.  What similar tasks say comes
+    first, then what answers the guidance best, because whatever is tried early may spare the rest.
     """
     guidance = brief.guidance
     chosen = _from_pool(space, brief, ceil(POOL_SHARE * count))
+    known = len(chosen)
     half = len(chosen) + (count - len(chosen) + 1) // 2
     for start in space.starts(guidance.limit if guidance is not None else ""):
         if len(chosen) < half and not any(same(start, other) for other in chosen):
@@ -60,7 +62,8 @@ def initialize(space: Space, brief: Brief, count: int, rng: Random) -> tuple[Str
         if not fresh:
             break
         chosen.append(max(fresh, key=lambda s: min(distance(s, other) for other in taken)))
-    return tuple(chosen)
+    answers = sorted(chosen[known:], key=lambda s: -sum(pays(space, card, guidance) for card in s.cards))
+    return (*chosen[:known], *answers)
 
 
 def _from_pool(space: Space, brief: Brief, most: int) -> list[Strategy]:

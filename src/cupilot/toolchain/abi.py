@@ -124,23 +124,25 @@ class Library:
 
 def _encode(value: Value, kept: list[object]) -> _Value:
     """``kept`` gets the memory that the result refers to."""
-    if value is None:
-        return _Value(kind=NONE)
     if isinstance(value, TensorValue):
         return _encode_tensor(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return _encode_scalar(value)
+    items = (_Value * len(value))(*(_encode(item, kept) for item in value))
+    kept.append(items)
+    return _Value(kind=LIST, data=ctypes.addressof(items), i=len(value))
+
+
+def _encode_scalar(value: Scalar | None) -> _Value:
+    if value is None:
+        return _Value(kind=NONE)
     if isinstance(value, bool):
         return _Value(kind=BOOL, i=value)
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
             raise WrapperError("arguments", f"the integer {value} does not fit 64 bits")
         return _Value(kind=INT, i=value)
-    if isinstance(value, float):
-        return _Value(kind=DOUBLE, d=value)
-    if isinstance(value, str):
-        return _Value(kind=STRING, s=value.encode())
-    items = (_Value * len(value))(*(_encode(item, kept) for item in value))
-    kept.append(items)
-    return _Value(kind=LIST, data=ctypes.addressof(items), i=len(value))
+    return _Value(kind=DOUBLE, d=value) if isinstance(value, float) else _Value(kind=STRING, s=value.encode())
 
 
 def _encode_tensor(tensor: TensorValue) -> _Value:

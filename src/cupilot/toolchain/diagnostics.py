@@ -22,7 +22,8 @@ _NO_MEMBER = re.compile(
 )
 _NO_NAMESPACE = re.compile(r'name followed by "::".*\n.*?(?P<name>\b(?:torch|at|c10)(?:::\w+)+)')
 _NO_LIBRARY = re.compile(
-    r'identifier "(?P<name>(?:cu(?:blas|dnn|rand|sparse|solver|fft)|CU(?:BLAS|DNN|RAND|SPARSE|SOLVER|FFT)_)\w*)" is undefined'
+    r'identifier "(?P<name>(?:cu(?:blas|dnn|rand|sparse|solver|fft)|CU(?:BLAS|DNN|RAND|SPARSE|SOLVER|FFT)_)\w*)"'
+    r" is undefined"
 )
 _NO_HEADER = re.compile(r'(?:cannot open source file "(?P<edg>[^"]+)"|error: (?P<gcc>\S+): No such file or directory)')
 _AMBIGUOUS = re.compile(r"error: .*(?:more than one .* (?:matches|applies)|ambiguous)")
@@ -74,7 +75,9 @@ def compile_failure(log: str, main_file: str) -> Failure:
         message = f"the header {header['edg'] or header['gcc']} (line {error.line}) is not available: CUDA's own are"
         return Failure("build", "missing-header", f"{message}, with CUB and Thrust, and a stand-in for PyTorch's", log)
     if library := _NO_LIBRARY.search(error.context):
-        message = f"unsupported library: {library['name']} (line {error.line}): there are only CUDA itself, CUB and Thrust"
+        message = (
+            f"unsupported library: {library['name']} (line {error.line}): there are only CUDA itself, CUB and Thrust"
+        )
         return Failure("build", "unsupported-host-call", message, log)
     call = _missing_call(error.context)
     if call is None:

@@ -95,7 +95,8 @@ def _digest(source: ProgramSource, arch: str, cuda: Cuda) -> str:
 
 def _nvcc_flags(source: ProgramSource) -> list[str]:
     """Ours and the user's: nvcc takes a standard and a level of optimisation once only."""
-    once = tuple(start for start in ("-std", "-O") if any(flag.startswith((start, f"-{start}")) for flag in source.flags))
+    given = tuple(flag.replace("--", "-", 1) if flag.startswith("--") else flag for flag in source.flags)
+    once = tuple(start for start in ("-std", "-O") if any(flag.startswith(start) for flag in given))
     ours = [flag for flag in FLAGS if flag not in source.flags and not (once and flag.startswith(once))]
     return [*ours, *source.flags]
 
@@ -145,7 +146,7 @@ def _make(
         for name, resources in part:
             merged[name] = _larger(merged.get(name, resources), resources)
     objects = [_part(scratch, number) / "unit.o" for number in range(len(source.files))]
-    link = [cuda.host_compiler, *objects, *_link_flags(source), "-o", LIBRARY]
+    link: list[str | Path] = [cuda.host_compiler, *objects, *_link_flags(source), "-o", LIBRARY]
     finished = run(link, scratch, deadline_s - time.monotonic())
     if finished is None:
         return _too_slow("the linker")

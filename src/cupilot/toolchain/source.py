@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-
 from dataclasses import replace
 
 from cupilot.records import Failure, Kernel
@@ -36,8 +35,11 @@ OPTIONAL_PARTS = (
     ("CUPILOT_WITHOUT_HALF", r"half|bfloat|fp16|bf16|float16|reduced|\bf16"),
     ("CUPILOT_WITHOUT_STRING", r"string|iostream"),
     ("CUPILOT_WITHOUT_REORDERING", r"\b(contiguous|clone|copy_|reshape|reshape_as|flatten|to|toType|type_as)\s*\("),
-    ("CUPILOT_WITHOUT_CONVERSION", r"\b(to|toType|type_as|copy_|fill_|zero_|scalar_tensor|\w*(ones|full)(_like)?)\s*\("),
-)
+    (
+        "CUPILOT_WITHOUT_CONVERSION",
+        r"\b(to|toType|type_as|copy_|fill_|zero_|scalar_tensor|\w*(ones|full)(_like)?)\s*\(",
+    ),
+)  # fmt: skip
 
 _COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 # m.def("name", function ...) of PYBIND11_MODULE, and the same or m.impl("name", ...) of TORCH_LIBRARY with a schema
@@ -47,6 +49,11 @@ _DEFINED = re.compile(r'\.(?:def|impl)\s*\(\s*"(\w+)[^"]*"(?:\s*"[^"]*")*\s*,')
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 # Headers of PyTorch are all one here; those of libraries are empty, so that only their use is an error.
 _PYTORCH = re.compile(r"(?:torch|ATen|c10|caffe2|pybind11|THC)/[\w./-]+")
+_DEVICE_FUNCTIONS = (
+    "ATen/NumericUtils.h", "ATen/cuda/Atomic.cuh", "ATen/cuda/DeviceUtils.cuh", "ATen/cuda/NumericLimits.cuh",
+    "ATen/cuda/detail/KernelUtils.h", "ATen/native/cuda/KernelUtils.cuh", "THC/THCAtomics.cuh",
+    "THC/THCNumerics.cuh", "c10/cuda/CUDAMathCompat.h",
+)  # fmt: skip
 _LIBRARY = re.compile(r"(?:cu(?:blas|dnn|rand|sparse|solver|fft)|nvToolsExt)\w*\.h")
 
 
@@ -65,7 +72,8 @@ def forwarded_headers(source: str) -> dict[str, str]:
     made = {}
     for path in _INCLUDE.findall(source):
         if _PYTORCH.fullmatch(path) and ".." not in path:
-            made[path] = "#pragma once\n#include <torch/extension.h>\n"
+            header = "cupilot/device_functions.h" if path in _DEVICE_FUNCTIONS else "torch/extension.h"
+            made[path] = f"#pragma once\n#include <{header}>\n"
         elif _LIBRARY.fullmatch(path):
             made[path] = "#pragma once\n#include <cuda_runtime.h>\n"
     return made

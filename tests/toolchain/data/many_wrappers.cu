@@ -103,8 +103,55 @@ void host_checks(torch::Tensor one) {
   TORCH_CHECK(torch::empty(sizes, torch::dtype(torch::kHalf).device(torch::kCUDA)).nbytes() == 8);
 }
 
+// --- types of parameters and results
+torch::Tensor sized(const std::string& which, torch::Tensor x, std::vector<int64_t> a, at::IntArrayRef b,
+                    const std::vector<double>& c, torch::List<int64_t> d, std::array<bool, 2> e) {
+  TORCH_CHECK(a.size() == 2 && b.size() == 1 && c[0] == 0.5 && d.get(0) == 7 && e[1], "lists");
+  return x.new_empty(which == "a" ? at::IntArrayRef(a) : b);
+}
+at::Tensor last_of(at::TensorList xs, bool first) { return first ? xs[0] : xs.vec().back(); }
+c10::optional<at::Tensor> typed(torch::Tensor&& x, torch::ScalarType type, const at::Scalar& a, torch::Scalar b,
+                                std::optional<double> c, c10::Device where, uint8_t d) {
+  TORCH_CHECK(x.scalar_type() == type, "a tensor of ", x.scalar_type(), ", ", x.dtype(), " on ", where, ", not ", type);
+  TORCH_CHECK(a.isIntegral(false) && a.toLong() == 3 && b.isFloatingPoint() && !c && d == 255);
+  return c ? c10::nullopt : c10::optional<at::Tensor>(x);
+}
+std::tuple<at::Tensor, std::vector<at::Tensor>> nested(torch::Tensor x) { return {x, {x[0], x[1]}}; }
+std::pair<at::Tensor, at::Tensor> paired(const torch::Tensor x) { return {x, x.t()}; }
+int version() { return 3; }
+bool knows(const std::vector<std::string>&, float*) { return true; }
+namespace deep {
+static at::Tensor twice(const at::Tensor& x) { return x; }
+static at::Tensor twice(const at::Tensor& x, int64_t a) { return x[a]; }
+}  // namespace deep
+
+TORCH_LIBRARY(my_ops, m) {
+  m.def("only_a_schema(Tensor x) -> Tensor");
+  m.def("in_library(Tensor x, int a=1) -> Tensor", [](const at::Tensor& x, int64_t a) { return x[a]; });
+}
+TORCH_LIBRARY_IMPL(my_ops, CUDA, m) {
+  m.impl("for_cuda", &paired);
+  m.impl("for_cpu", torch::dispatch(c10::DispatchKey::CPU, &paired));
+}
+TORCH_LIBRARY_IMPL(my_ops, CPU, m) { m.impl("for_cpu", TORCH_FN(paired)); }
+
+using namespace pybind11::literals;
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "wrappers for tests";
+  m.attr("VERSION") = 3;
+  m.def("sized", sized, R"(lists of "numbers")", "which"_a, py::arg("x"), py::arg("a") = std::vector<int64_t>{2, 3},
+        py::arg("b") = std::vector<int>{5}, py::arg("c") = std::vector<float>{0.5f}, py::arg("d") = 7,
+        py::arg("e") = std::vector<bool>{false, true});
+  m.def("last_of", &last_of, py::arg("xs"), py::kw_only(), py::arg("first").noconvert() = false);
+  m.def("typed", &typed, py::arg("x"), py::arg("type") = torch::kFloat32, py::arg("a") = at::Scalar(3),
+        py::arg("b") = 0.5f, py::arg("c") = c10::optional<double>(), py::arg("where") = std::string("cuda:0"),
+        py::arg("d") = 255);
+  m.def("nested", torch::wrap_pybind_function(nested), py::return_value_policy::move);
+  m.def("paired", &paired, py::call_guard<py::gil_scoped_release>());
+  m.def("version", &version).def("knows", &knows);
+  m.def("twice", py::overload_cast<const at::Tensor&, int64_t>(&deep::twice));
+  m.def("once", static_cast<at::Tensor (*)(const at::Tensor&)>(&deep::twice));
   m.def("forward", &double_it, "doubles", py::arg("x"));
   m.def("two_outputs", &two_outputs);
   m.def("halves", &halves);

@@ -162,7 +162,8 @@ RUNTIME_SIGNATURES = {
 def runtime_call(e: Calls, i: Instruction) -> None:
     """Functions that the CUDA runtime provides to device code."""
     results, _, arguments, _ = call_parts(i)
-    sizes = {one.name: one.bytes for one in (*e.function.variables, *e.function.params, *e.function.results)}
+    sizes = {param.name: param.bytes for param in (*e.function.params, *e.function.results)}
+    sizes |= {variable.name: variable.bytes for variable in e.function.variables}
     given = tuple(tuple(sizes.get(name, 0) for name in names) for names in (results, arguments))
     if given != RUNTIME_SIGNATURES[called_name(i)]:
         raise e.unsupported(f"a call of {called_name(i)} with other parameters")

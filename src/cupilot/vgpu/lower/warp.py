@@ -2,8 +2,9 @@
 
 The ways of a diverged warp run one after the other, so lanes that are named in a member mask but are elsewhere cannot
 be waited for: the active lanes of the mask act among themselves, and lanes with different masks form groups of their
-own.  What a shuffle reads from a lane that is absent (inactive, or not in the mask) is undefined on hardware; here it is
-zero, so that sums over a part of a warp, which programs form without masking, come out.  The forms without ``.sync`` act among the active lanes.
+own.  What a shuffle reads from a lane that is absent (inactive, or not in the mask) is undefined on hardware; here it
+is zero, so that sums over a part of a warp, which programs form without masking, come out.  The forms without
+``.sync`` act among the active lanes.
 """
 
 from __future__ import annotations

@@ -9,9 +9,14 @@
 
 #include "engine.h"
 
+// Large pages spare the host's address translation; of buffers that are larger still, kernels touch only parts.
+constexpr u64 LARGE_PAGE = 2 << 20, LARGEST_WHOLE = 512 << 20;
+
 void* lazy_pages(u64 bytes) {
     void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return p == MAP_FAILED ? nullptr : p;
+    if (p == MAP_FAILED) return nullptr;
+    if (bytes >= 2 * LARGE_PAGE && bytes <= LARGEST_WHOLE) madvise(p, bytes, MADV_HUGEPAGE);
+    return p;
 }
 
 // Pages for buffers and for what is known of them. Small buffers share one: a process has a limited number of mappings,
@@ -39,7 +44,10 @@ u64 allocate(u64 bytes, const char* name) {
     u64 size = ((bytes ? bytes : 1) + PAGE - 1) / PAGE * PAGE + PAGE;
     static Arena small(0);
     if (size <= SMALL && small.used + size > small.bytes) small = Arena(SHARED_ARENA);
-    Arena own(size <= SMALL ? 0 : size);
+    // buffers that all start at the same place of a cache's ways would drive each other out of the host's caches
+    constexpr u64 COLOURS = 16;
+    Arena own(size <= SMALL ? 0 : size + COLOURS * PAGE);
+    own.used = e.by_index.size() * 5 % COLOURS * PAGE;
     Arena& arena = size <= SMALL ? small : own;
     if (arena.used + size > arena.bytes) return 0;
     u64 at = arena.used;

@@ -99,12 +99,13 @@ extern "C" void vg_call_vprintf(Context* c, Warp* w, u32 mask, u32, u32 format, 
         std::string text = text_at(c, w, lane, take(c, w, format, lane, 8));
         std::vector<u8> data = bytes_at(c, w, lane, take(c, w, arguments, lane, 8), 1024);
         data.resize(2048);
-        std::string printed = format_print(text.c_str(), data.data());
+        u32 taken = 0;
+        std::string printed = format_print(text.c_str(), data.data(), &taken);
         {
             std::lock_guard<std::mutex> guard(c->launch->mutex);
             c->launch->printed += printed;
         }
-        give(c, w, result, lane, (u32)printed.size(), 4);
+        give(c, w, result, lane, taken, 4);
     }
 }
 

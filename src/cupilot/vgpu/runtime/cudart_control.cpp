@@ -9,6 +9,8 @@
 #include "cudart.h"
 #include "print.h"
 
+constexpr u32 PROGRAM_FINDINGS = 50;  // that are told of a whole program
+
 struct FindingView { const char* kind; const char* message; };
 struct SiteView { u64 requests, sectors, wavefronts, lane_bytes; };
 struct LaunchView {
@@ -69,6 +71,7 @@ void vgc_checks(int on) { engine().settings.checks = on != 0; }
 // From now on a whole program runs in this process; its findings go to a file (kind, NUL, message, NUL, ...).
 int vgc_program(const char* journal) {
     runtime().program = true;
+    engine().settings.program = true, engine().settings.findings_limit = PROGRAM_FINDINGS;
     runtime().journal = open(journal, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     atexit(flush_prints);
     return runtime().journal >= 0;

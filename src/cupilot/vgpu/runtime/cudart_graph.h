@@ -34,3 +34,8 @@ void visit(Node* n, std::set<Node*>& seen, std::vector<Step>& out);
 std::vector<Step> steps_of(Graph* g);
 cudaError_t run_steps(const std::vector<Step>& steps);
 Node* add_node(Graph* g, cudaGraphNodeType type, Work work, const cudaGraphNode_t* after, size_t count);
+// What a node does when it is its turn; null for a kernel that is not known. Arguments are those of now.
+Work kernel_work(const cudaKernelNodeParams& p);
+Work fill_work(const cudaMemsetParams& p);
+Work copy_work(const cudaMemcpy3DParms& p);
+Work host_work(const cudaHostNodeParams& p);

@@ -1,12 +1,10 @@
-// The nodes of CUDA graphs: adding, asking about and changing them, in a graph and in an executable one.
+// The nodes of CUDA graphs: adding them and asking about them.
 //
 // Kernel, copy, fill, host, child, empty, event and memory nodes. Memory nodes own one buffer from the moment they are
 // added. Conditional nodes, semaphores and node attributes are not covered.
 #include <algorithm>
 
 #include "cudart_graph.h"
-
-namespace {
 
 // A kernel launch with the arguments as they are now; null when the kernel is not known.
 Work kernel_work(const cudaKernelNodeParams& p) {
@@ -36,8 +34,6 @@ Work fill_work(const cudaMemsetParams& p) {
         return cudaSuccess;
     };
 }
-
-
 Work copy_work(const cudaMemcpy3DParms& p) {
     return [=] { return copy_volume(p); };
 }
@@ -45,19 +41,7 @@ Work host_work(const cudaHostNodeParams& p) {
     return [=] { return p.fn(p.userData), cudaSuccess; };
 }
 
-// The work of a node in an executable graph, which is looked up by the node it was made from.
-cudaError_t replace(cudaGraphExec_t executable, cudaGraphNode_t node, Work work) {
-    REQUIRE(work, cudaErrorInvalidDeviceFunction);
-    for (Step& step : ((Executable*)executable)->steps)
-        if (step.node == (Node*)node) return step.work = std::move(work), cudaSuccess;
-    return fail(cudaErrorInvalidValue);
-}
-
-Step* step_of(cudaGraphExec_t executable, cudaGraphNode_t node) {
-    for (Step& step : ((Executable*)executable)->steps)
-        if (step.node == (Node*)node) return &step;
-    return nullptr;
-}
+namespace {
 
 // As CUDA does it: without a place to put them the number is given, else at most that many are.
 cudaError_t give(const std::vector<Node*>& found, cudaGraphNode_t* out, size_t* count) {
@@ -109,13 +93,6 @@ cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t* node, cudaGraph_t graph, con
 }
 cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, cudaKernelNodeParams* p) {
     *p = ((Node*)node)->kernel;
-    return cudaSuccess;
-}
-cudaError_t cudaGraphKernelNodeSetParams(cudaGraphNode_t node, const cudaKernelNodeParams* p) {
-    ENTER;
-    Work work = kernel_work(*p);
-    REQUIRE(work, cudaErrorInvalidDeviceFunction);
-    ((Node*)node)->kernel = *p, ((Node*)node)->work = work;
     return cudaSuccess;
 }
 cudaError_t cudaGraphAddMemcpyNode(cudaGraphNode_t* node, cudaGraph_t graph, const cudaGraphNode_t* after, size_t count,
@@ -315,78 +292,6 @@ cudaError_t cudaGraphMemAllocNodeGetParams(cudaGraphNode_t node, cudaMemAllocNod
 }
 cudaError_t cudaGraphMemFreeNodeGetParams(cudaGraphNode_t node, void* pointer) {
     return *(void**)pointer = ((Node*)node)->allocation.dptr, cudaSuccess;
-}
-
-// --- changes --------------------------------------------------------------------------------------
-
-cudaError_t cudaGraphMemcpyNodeSetParams(cudaGraphNode_t node, const cudaMemcpy3DParms* p) {
-    ENTER;
-    ((Node*)node)->copy = *p, ((Node*)node)->work = copy_work(*p);
-    return cudaSuccess;
-}
-cudaError_t cudaGraphMemcpyNodeSetParams1D(cudaGraphNode_t node, void* to, const void* from, size_t bytes,
-                                           cudaMemcpyKind kind) {
-    ENTER;
-    ((Node*)node)->work = [=] { return copy(to, from, bytes, kind); };
-    return cudaSuccess;
-}
-cudaError_t cudaGraphMemsetNodeSetParams(cudaGraphNode_t node, const cudaMemsetParams* p) {
-    ENTER;
-    ((Node*)node)->fill = *p, ((Node*)node)->work = fill_work(*p);
-    return cudaSuccess;
-}
-cudaError_t cudaGraphHostNodeSetParams(cudaGraphNode_t node, const cudaHostNodeParams* p) {
-    ENTER;
-    ((Node*)node)->host = *p, ((Node*)node)->work = host_work(*p);
-    return cudaSuccess;
-}
-cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node,
-                                             const cudaKernelNodeParams* p) {
-    ENTER;
-    return replace(executable, node, kernel_work(*p));
-}
-cudaError_t cudaGraphExecMemcpyNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node,
-                                             const cudaMemcpy3DParms* p) {
-    ENTER;
-    return replace(executable, node, copy_work(*p));
-}
-cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t executable, cudaGraphNode_t node, void* to,
-                                               const void* from, size_t bytes, cudaMemcpyKind kind) {
-    ENTER;
-    return replace(executable, node, [=] { return copy(to, from, bytes, kind); });
-}
-cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node,
-                                             const cudaMemsetParams* p) {
-    ENTER;
-    return replace(executable, node, fill_work(*p));
-}
-cudaError_t cudaGraphExecHostNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node,
-                                           const cudaHostNodeParams* p) {
-    ENTER;
-    return replace(executable, node, host_work(*p));
-}
-cudaError_t cudaGraphExecChildGraphNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node, cudaGraph_t child) {
-    ENTER;
-    std::vector<Step> steps = steps_of((Graph*)child);
-    return replace(executable, node, [=] { return run_steps(steps); });
-}
-cudaError_t cudaGraphExecEventRecordNodeSetEvent(cudaGraphExec_t executable, cudaGraphNode_t node, cudaEvent_t event) {
-    ENTER;
-    return replace(executable, node, [=] { return cudaEventRecord(event, nullptr); });
-}
-cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t executable, cudaGraphNode_t node, unsigned enabled) {
-    ENTER;
-    Step* step = step_of(executable, node);
-    REQUIRE(step, cudaErrorInvalidValue);
-    step->enabled = enabled != 0;
-    return cudaSuccess;
-}
-cudaError_t cudaGraphNodeGetEnabled(cudaGraphExec_t executable, cudaGraphNode_t node, unsigned* enabled) {
-    ENTER;
-    Step* step = step_of(executable, node);
-    REQUIRE(step && enabled, cudaErrorInvalidValue);
-    *enabled = step->enabled;
-    return cudaSuccess;
 }
 
 // --- memory that graphs hold: not kept apart --------------------------------------------------------

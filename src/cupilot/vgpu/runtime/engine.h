@@ -106,6 +106,7 @@ struct Site {
     i32 line_delta[2 * LANES];
     u8 line_sectors[2 * LANES];
     Allocation* allocation = nullptr;
+    u64 last[LANES] = {};  // by warp: the first lane's last address, to guess the next one
     std::vector<Run> group_runs;  // of all loads of a group together
     // what was counted
     u64 requests = 0, sector_total = 0, wavefront_total = 0, lane_bytes = 0;
@@ -248,6 +249,7 @@ struct Settings {
     u32 findings_limit = 8;
     bool checks = true;  // initialisation and races; bounds are always checked
     bool cooperative = false;  // the next launch may wait for itself
+    bool program = false;  // a whole program: findings do not end its launches
 };
 
 struct Operation { std::string kind; u64 bytes; u64 before_launch; };

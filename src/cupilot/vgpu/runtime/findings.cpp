@@ -3,12 +3,24 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <mutex>
+#include <set>
+#include <tuple>
 
 void report(LaunchState* launch, const std::string& kind, const std::string& message) {
     Engine& e = engine();
     std::lock_guard<std::mutex> guard(e.mutex);
     if (e.findings.size() < e.settings.findings_limit) e.findings.push_back({kind, message});
-    if (launch && e.findings.size() >= e.settings.findings_limit) launch->stop = true;
+    if (launch && !e.settings.program && e.findings.size() >= e.settings.findings_limit) launch->stop = true;
+}
+
+// A whole program launches a kernel many times: what an instruction does wrong is told once.
+static bool told_before(Context* c, u32 site, u32 bit) {
+    static std::mutex mutex;
+    static auto* known = new std::set<std::tuple<u32, u32, u32>>;
+    if (!engine().settings.program) return false;
+    std::lock_guard<std::mutex> guard(mutex);
+    return !known->insert({c->launch->kernel->id, site, bit}).second;
 }
 
 std::string place(Context* c, Warp* w, u32 line, u32 lane) {
@@ -32,6 +44,7 @@ void access_finding(Context* c, Warp* w, u32 site, u32 lane, u64 address, u32 by
     snprintf(text, sizeof text, "%s %s of %u bytes at 0x%llx%s", kind, store ? "write" : "read", bytes,
              (unsigned long long)address, space);
     if (bit < 3) c->launch->error = bit == 1 ? 716 : 700;  // misaligned, or an illegal address
+    if (told_before(c, site, bit)) return;
     report(c->launch, kind, text + near + place(c, w, c->launch->kernel->sites[site].line, lane));
 }
 

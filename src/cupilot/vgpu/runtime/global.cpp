@@ -50,6 +50,7 @@ bool look_at_read(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u
         if (state == NEVER && !a->all_written) {
             u32 lane = lane_at(s, run.delta + (i64)b, bytes);
             u64 at = first + s.delta[lane];
+            if (!none_written(a->state + (at - a->base), bytes)) continue;
             access_finding(c, w, site, lane, at, bytes, false, "", "uninitialized", near_text(at));
             return false;
         }

@@ -13,8 +13,10 @@ namespace {
 struct Reader {
     const u8* next;
     u64 offset = 0;
+    u32 taken = 0;
     template <class T>
     T take() {
+        taken++;
         offset = (offset + sizeof(T) - 1) / sizeof(T) * sizeof(T);
         T value;
         memcpy(&value, next + offset, sizeof value);
@@ -81,7 +83,7 @@ std::string waiting;
 
 }  // namespace
 
-std::string format_print(const char* format, const u8* arguments) {
+std::string format_print(const char* format, const u8* arguments, u32* taken) {
     Reader in{arguments};
     std::string out;
     for (const char* p = format; *p;) {
@@ -113,6 +115,7 @@ std::string format_print(const char* format, const u8* arguments) {
         else
             out.append(start, p);
     }
+    if (taken) *taken = in.taken;
     return out;
 }
 

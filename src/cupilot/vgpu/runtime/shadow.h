@@ -70,6 +70,13 @@ inline bool all_written(const u8* state, u64 bytes) {
         });
 }
 
+// A lane that reads some bytes that were written means those: structures have gaps, and rows end within a vector.
+inline bool none_written(const u8* state, u64 bytes) {
+    for (u64 b = 0; b < bytes; b++)
+        if (state[b] != NEVER) return false;
+    return true;
+}
+
 // No byte was written by anybody else in this interval: NEVER, WRITTEN or `me`.
 inline bool mine_or_old(const u8* state, u64 bytes, u8 me) {
     const __m256i one = _mm256_set1_epi8(1), vm = _mm256_set1_epi8((char)me);

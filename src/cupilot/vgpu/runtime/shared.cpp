@@ -43,6 +43,10 @@ void shared_read_finding(Context* c, Warp* w, u32 site, const Site& s, u32 first
         u8 state = c->shared_state[first + run.delta + b];
         if (state == WRITTEN || state == me) continue;
         i64 delta = run.delta + (i64)b;
+        // warp-synchronous code reads past what it wrote, volatile, in lanes whose result nobody takes
+        if (state == NEVER && s.relaxed) continue;
+        u32 lane = lane_at(s, delta, bytes);
+        if (state == NEVER && !none_written(c->shared_state + first + s.delta[lane], bytes)) continue;
         if (state == NEVER)
             return tell(c, w, site, s, first, delta, bytes, false, "uninitialized", "; nothing was written there");
         if (state == PENDING)

@@ -46,24 +46,23 @@ inline void reorder(const Elements&, void*, const void*, int64_t) {
 
 #else
 
-template <class Item>
-__global__ void copy_elements(Elements elements, Item* to, const Item* from) {
+// A template only so that several files may include it.
+template <int = 0>
+__global__ void copy_elements(Elements elements, char* to, const char* from, int item_bytes) {
   int64_t to_place = 0, from_place = 0;
-  if (elements.place(to_place, from_place)) to[to_place] = from[from_place];
-}
-
-template <class Item>
-void reorder_items(const Elements& elements, void* to, const void* from) {
-  copy_elements<Item><<<elements.blocks(), Elements::threads>>>(elements, static_cast<Item*>(to),
-                                                                static_cast<const Item*>(from));
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  if (!elements.place(to_place, from_place)) return;
+  to += to_place * item_bytes;
+  from += from_place * item_bytes;
+  if (item_bytes == 8) *reinterpret_cast<uint64_t*>(to) = *reinterpret_cast<const uint64_t*>(from);
+  else if (item_bytes == 4) *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(from);
+  else if (item_bytes == 2) *reinterpret_cast<uint16_t*>(to) = *reinterpret_cast<const uint16_t*>(from);
+  else *to = *from;
 }
 
 inline void reorder(const Elements& elements, void* to, const void* from, int64_t item_bytes) {
-  if (item_bytes == 8) reorder_items<uint64_t>(elements, to, from);
-  else if (item_bytes == 4) reorder_items<uint32_t>(elements, to, from);
-  else if (item_bytes == 2) reorder_items<uint16_t>(elements, to, from);
-  else reorder_items<uint8_t>(elements, to, from);
+  copy_elements<><<<elements.blocks(), Elements::threads>>>(elements, static_cast<char*>(to),
+                                                            static_cast<const char*>(from), int(item_bytes));
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 #endif

@@ -118,18 +118,23 @@ template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
 Tensor tensor(T value, const TensorOptions& options = {}) {
   return tensor(ArrayRef<T>(value), options).view(IntArrayRef());
 }
-inline Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& options = {}) {
+template <class Numbers = std::vector<double>>
+Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& options = {}) {
   const bool whole = start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
   const ScalarType type = options.has_dtype() ? options.dtype().toScalarType() : whole ? kLong : kFloat;
   const double first = start.toDouble(), by = step.toDouble();
-  std::vector<double> values;
+  Numbers values;
   for (size_t i = 0; by > 0 ? first + double(i) * by < end.toDouble() : first + double(i) * by > end.toDouble(); ++i)
     values.push_back(first + double(i) * by);
   return tensor(values, options.dtype(type));
 }
-inline Tensor arange(Scalar start, Scalar end, const TensorOptions& options = {}) {
-  return arange(start, end, 1, options);
+template <class Numbers = std::vector<double>>
+Tensor arange(Scalar start, Scalar end, const TensorOptions& options = {}) {
+  return arange<Numbers>(start, end, 1, options);
 }
-inline Tensor arange(Scalar end, const TensorOptions& options = {}) { return arange(0, end, 1, options); }
+template <class Numbers = std::vector<double>>
+Tensor arange(Scalar end, const TensorOptions& options = {}) {
+  return arange<Numbers>(0, end, 1, options);
+}
 
 }  // namespace at

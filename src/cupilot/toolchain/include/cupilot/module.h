@@ -131,7 +131,9 @@ using module = module_;
 namespace py = pybind11;
 
 namespace c10 {
-enum class DispatchKey { CPU, CUDA, Meta, Autograd, AutogradCUDA, CompositeImplicitAutograd, CompositeExplicitAutograd };
+enum class DispatchKey {
+  CPU, CUDA, Meta, Autograd, AutogradCUDA, CompositeImplicitAutograd, CompositeExplicitAutograd
+};
 }
 
 namespace torch {

@@ -186,7 +186,7 @@ c10::Scalar load_as(const void* bytes) {
 template <class T>
 void store_as(void* bytes, c10::Scalar value) {
   if constexpr (std::is_same_v<T, bool>) *static_cast<bool*>(bytes) = value.toDouble() != 0;
-  else if constexpr (std::is_arithmetic_v<T> || std::is_convertible_v<T, float>) *static_cast<T*>(bytes) = value.to<T>();
+  else if constexpr (std::is_convertible_v<T, float>) *static_cast<T*>(bytes) = value.to<T>();
   else unsupported("a 16-bit tensor on the host in a source that names no 16-bit type");
 }
 

@@ -145,11 +145,19 @@ class Tensor {
                int64_t step = 1) const;
   Tensor narrow(int64_t axis, int64_t start, int64_t length) const;
   Tensor as_strided(IntArrayRef sizes, IntArrayRef strides, optional<int64_t> offset = nullopt) const;
-  std::vector<Tensor> split(int64_t length, int64_t axis = 0) const;
-  std::vector<Tensor> split(IntArrayRef lengths, int64_t axis = 0) const;
-  std::vector<Tensor> split_with_sizes(IntArrayRef lengths, int64_t axis = 0) const { return split(lengths, axis); }
-  std::vector<Tensor> chunk(int64_t count, int64_t axis = 0) const;
-  std::vector<Tensor> unbind(int64_t axis = 0) const;
+  // templates only so that the lists cost nothing where they are not used
+  template <class Parts = std::vector<Tensor>>
+  Parts split(int64_t length, int64_t axis = 0) const;
+  template <class Parts = std::vector<Tensor>>
+  Parts split(IntArrayRef lengths, int64_t axis = 0) const;
+  template <class Parts = std::vector<Tensor>>
+  Parts split_with_sizes(IntArrayRef lengths, int64_t axis = 0) const {
+    return split<Parts>(lengths, axis);
+  }
+  template <class Parts = std::vector<Tensor>>
+  Parts chunk(int64_t count, int64_t axis = 0) const;
+  template <class Parts = std::vector<Tensor>>
+  Parts unbind(int64_t axis = 0) const;
   Tensor view_as(const Tensor& other) const { return view(other.sizes()); }
   Tensor reshape_as(const Tensor& other) const { return reshape(other.sizes()); }
   Tensor expand_as(const Tensor& other) const { return expand(other.sizes()); }

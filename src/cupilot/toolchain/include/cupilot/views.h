@@ -118,19 +118,22 @@ inline Tensor Tensor::view(ScalarType type) const {
 }
 inline Tensor Tensor::unflatten(int64_t axis, IntArrayRef sizes) const {
   const int place = wrap_axis(axis);
-  std::vector<int64_t> wanted = this->sizes().slice(0, size_t(place)).vec();
   const Layout parts = cupilot::inferred(sizes, size(axis));
-  wanted.insert(wanted.end(), parts.sizes, parts.sizes + parts.rank);
-  for (int i = place + 1; i < dim(); ++i) wanted.push_back(size(i));
-  return view(wanted);
+  Layout wanted;
+  for (int i = 0; i < dim(); ++i) {
+    if (i != place) wanted.add(size(i), 0);
+    for (int k = 0; i == place && k < parts.rank; ++k) wanted.add(parts.sizes[k], 0);
+  }
+  return view(IntArrayRef(wanted.sizes, size_t(wanted.rank)));
 }
 inline Tensor Tensor::movedim(int64_t from, int64_t to) const {
   const int source = wrap_axis(from), target = wrap_axis(to);
-  std::vector<int64_t> axes;
-  for (int i = 0; i < dim(); ++i)
-    if (i != source) axes.push_back(i);
-  axes.insert(axes.begin() + target, source);
-  return permute(axes);
+  int64_t axes[cupilot::kMaxDimensions] = {};
+  for (int i = 0, left = 0; i < dim(); ++i) {
+    left += left == source;
+    axes[i] = i == target ? source : left++;
+  }
+  return permute(IntArrayRef(axes, size_t(dim())));
 }
 inline Tensor Tensor::as_strided(IntArrayRef sizes, IntArrayRef strides, optional<int64_t> offset) const {
   TORCH_CHECK(sizes.size() == strides.size(), "as_strided with sizes ", sizes, " and strides ", strides);
@@ -139,8 +142,9 @@ inline Tensor Tensor::as_strided(IntArrayRef sizes, IntArrayRef strides, optiona
   for (size_t i = 0; i < sizes.size(); ++i) changed.add(sizes[i], strides[i]);
   return with(changed);
 }
-inline std::vector<Tensor> Tensor::split(IntArrayRef lengths, int64_t axis) const {
-  std::vector<Tensor> parts;
+template <class Parts>
+Parts Tensor::split(IntArrayRef lengths, int64_t axis) const {
+  Parts parts;
   int64_t start = 0;
   for (int64_t length : lengths) {
     parts.push_back(narrow(axis, start, length));
@@ -149,18 +153,21 @@ inline std::vector<Tensor> Tensor::split(IntArrayRef lengths, int64_t axis) cons
   TORCH_CHECK(start == size(axis), "split of ", size(axis), " into ", lengths);
   return parts;
 }
-inline std::vector<Tensor> Tensor::split(int64_t length, int64_t axis) const {
+template <class Parts>
+Parts Tensor::split(int64_t length, int64_t axis) const {
   TORCH_CHECK(length > 0, "split into parts of ", length);
-  std::vector<Tensor> parts;
+  Parts parts;
   for (int64_t start = 0; start < size(axis); start += length) parts.push_back(slice(axis, start, start + length));
   return parts;
 }
-inline std::vector<Tensor> Tensor::chunk(int64_t count, int64_t axis) const {
+template <class Parts>
+Parts Tensor::chunk(int64_t count, int64_t axis) const {
   TORCH_CHECK(count > 0, "chunk into ", count);
-  return split((size(axis) + count - 1) / count, axis);
+  return split<Parts>((size(axis) + count - 1) / count, axis);
 }
-inline std::vector<Tensor> Tensor::unbind(int64_t axis) const {
-  std::vector<Tensor> parts;
+template <class Parts>
+Parts Tensor::unbind(int64_t axis) const {
+  Parts parts;
   for (int64_t i = 0; i < size(axis); ++i) parts.push_back(select(axis, i));
   return parts;
 }
@@ -178,9 +185,18 @@ inline Tensor narrow(const Tensor& x, int64_t axis, int64_t start, int64_t lengt
   return x.narrow(axis, start, length);
 }
 inline Tensor select(const Tensor& x, int64_t axis, int64_t index) { return x.select(axis, index); }
-inline std::vector<Tensor> split(const Tensor& x, int64_t length, int64_t axis = 0) { return x.split(length, axis); }
-inline std::vector<Tensor> chunk(const Tensor& x, int64_t count, int64_t axis = 0) { return x.chunk(count, axis); }
-inline std::vector<Tensor> unbind(const Tensor& x, int64_t axis = 0) { return x.unbind(axis); }
+template <class Parts = std::vector<Tensor>>
+Parts split(const Tensor& x, int64_t length, int64_t axis = 0) {
+  return x.split<Parts>(length, axis);
+}
+template <class Parts = std::vector<Tensor>>
+Parts chunk(const Tensor& x, int64_t count, int64_t axis = 0) {
+  return x.chunk<Parts>(count, axis);
+}
+template <class Parts = std::vector<Tensor>>
+Parts unbind(const Tensor& x, int64_t axis = 0) {
+  return x.unbind<Parts>(axis);
+}
 inline Tensor clone(const Tensor& x) { return x.clone(); }
 inline int64_t numel(const Tensor& x) { return x.numel(); }
 
