@@ -106,7 +106,7 @@ struct Site {
     i32 line_delta[2 * LANES];
     u8 line_sectors[2 * LANES];
     Allocation* allocation = nullptr;
-    u64 last[LANES] = {};  // by warp: the first lane's last address, to guess the next one
+    u64 last = 0;  // the first lane's address in the last request, to guess the next one
     std::vector<Run> group_runs;  // of all loads of a group together
     // what was counted
     u64 requests = 0, sector_total = 0, wavefront_total = 0, lane_bytes = 0;

@@ -22,11 +22,10 @@ inline void count_global(Context* c, Site& s, Allocation* a, u64 first, u32 mask
     if (a) pass_caches(c, s, a, first, store);
 }
 
-// Warps walk through memory in even steps, and the host's caches do not see that; so ask for what comes next.
-inline void look_ahead(Context* c, Warp* w, Site& s, Allocation* a, u64 first, bool store) {
-    u64& last = s.last[w->index & (LANES - 1)];
-    u64 next = first + (first - last);
-    last = first;
+// One warp after the other walks through memory in even steps; ask for what the next one will want.
+inline void look_ahead(Context* c, Site& s, Allocation* a, u64 first, bool store) {
+    u64 next = first + (first - s.last);
+    s.last = first;
     if (next - a->base >= a->bytes) return;
     __builtin_prefetch((const void*)next, store);
     __builtin_prefetch((const void*)(next + 64), store);
@@ -55,7 +54,7 @@ inline void global_access(Context* c, Warp* w, u32 site, const u64* address, u32
         move_lanes<W, V, STORE>(fine, data, [&](int i) { return address[i]; });
         return;
     }
-    look_ahead(c, w, s, a, first, STORE);
+    look_ahead(c, s, a, first, STORE);
     count_global(c, s, a, first, mask, BYTES, STORE);
     if (STORE) {
         check_write(c, w, site, s, a, first, BYTES, data, W);
