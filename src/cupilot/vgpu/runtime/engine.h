@@ -30,6 +30,7 @@ struct Allocation {
     bool freed = false;
     bool stored = false;       // by a kernel, a fill or a copy
     bool all_written = false;  // spares the per-byte look-up for inputs
+    bool sampled = false;      // written by some blocks of a launch: what is missing says nothing about the kernel
     u8* state = nullptr;       // by byte: a ByteState or the mark of the block that wrote it
     u8* readers = nullptr;     // by byte: the mark of the block that read it, or MANY
     u32* state_launch = nullptr;   // by page: the launch that the marks are of; older marks mean WRITTEN

@@ -47,7 +47,7 @@ bool look_at_read(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u
     for (u64 b = 0; b < run.bytes; b++) {
         u8 state = a->state[offset + b];
         bool marked = a->state_launch[(offset + b) / PAGE] == launch;
-        if (state == NEVER && !a->all_written) {
+        if (state == NEVER && !a->all_written && !a->sampled) {
             u32 lane = lane_at(s, run.delta + (i64)b, bytes);
             u64 at = first + s.delta[lane];
             if (!none_written(a->state + (at - a->base), bytes)) continue;

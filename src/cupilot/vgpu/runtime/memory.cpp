@@ -161,7 +161,7 @@ u8* reach(Context* c, Warp* w, u32 site, u32 lane, Space space, u64 address, u32
         return nullptr;
     }
     u64 offset = address - a->base;
-    if (use != Use::WRITE && c->checks && !a->all_written && !all_written(a->state + offset, bytes))
+    if (use != Use::WRITE && c->checks && !a->all_written && !a->sampled && !all_written(a->state + offset, bytes))
         access_finding(c, w, site, lane, address, bytes, false, "", "uninitialized", near_text(address));
     if (store) {
         a->stored = true;

@@ -398,6 +398,8 @@ void run_sample(LaunchState& l, u8* params, u64 most) {
     worker.run(next, 1, most);
     l.blocks_run = started;
     worker.merge();
+    if (l.blocks_run < l.blocks)
+        for (Allocation* a : engine().by_index) a->sampled |= a->store_launch == l.number;
 }
 
 void run_all(LaunchState& l, u8* params, u64 most) {
