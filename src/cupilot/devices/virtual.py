@@ -89,7 +89,8 @@ class VirtualDevice:
             if self._runtime is None:
                 folder = Path(str(files("cupilot.vgpu") / "runtime"))
                 sources, headers = (sorted(folder.glob(pattern)) for pattern in ("*.cpp", "*.h"))
-                flags = tuple(f"-I{path}" for path in self._cuda.include)
+                # calls inside the runtime stay inside, whatever a candidate defines
+                flags = (*(f"-I{path}" for path in self._cuda.include), "-Wl,-Bsymbolic")
                 self._runtime = build_host_library(
                     "cupilot_cudart", sources, self._cache / "runtime", flags=flags, headers=headers
                 )
