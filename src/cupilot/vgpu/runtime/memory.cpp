@@ -138,6 +138,9 @@ static u8* reach_shared(Context* c, Warp* w, u32 site, u32 lane, u32 address, u3
         // atomics are meant to meet: they neither leave marks nor stumble over those of others
         s.relaxed = use == Use::UPDATE;
         c->interval_low = std::min(c->interval_low, address), c->interval_high = std::max(c->interval_high, address + bytes);
+        if (use == Use::UPDATE && !all_written(c->shared_state + address, bytes))
+            access_finding(c, w, site, lane, address, bytes, false, " of shared memory", "uninitialized",
+                           "; nothing was written there");
         if (use != Use::WRITE) check_shared_read(c, w, site, s, address, bytes);
         if (use == Use::WRITE) {
             alignas(16) u8 nothing[16 * LANES] = {};
