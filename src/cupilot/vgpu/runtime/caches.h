@@ -10,8 +10,3 @@ void pass_caches(Context* c, const Site& s, Allocation* a, u64 first, bool store
 inline u64 stamp_index(const Allocation* a, u64 line, bool store) {
     return (store ? (a->bytes / 32 + 8) & ~3ull : 0) + (line - a->base / 128) * 4;
 }
-
-inline void prefetch_stamp(Context* c, Allocation* a, u64 address, bool store) {
-    const auto& all = *c->tally->stamps;
-    if (a->index < all.size() && all[a->index]) __builtin_prefetch(all[a->index] + stamp_index(a, address / 128, store), 1);
-}

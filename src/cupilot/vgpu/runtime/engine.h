@@ -56,11 +56,16 @@ class Cache {
     void clear();
     // Touch the sectors of a line; returns those that were not there.
     u32 touch(u64 line, u32 sectors, bool allocate);
+    bool full() const { return full_; }  // something had to make room
 
   private:
+    bool full_ = false;
     struct alignas(64) Set { u32 line[8]; u8 sectors[8]; };
     std::vector<Set> sets_;
 };
+
+// A miss of the block's share of L2.
+struct Miss { Allocation* allocation; u64 line; u32 sectors; bool store; };
 
 // --- one memory instruction -----------------------------------------------------------------
 
@@ -192,6 +197,7 @@ struct Context {
     LaunchState* launch;
     Tally* tally;
     Cache l1, l2;
+    std::vector<Miss> misses;  // until l2 is full: all of them are first ones
     u32 stamp;
     u64 clock;  // advances with every look at it
     Barrier barriers[16];

@@ -20,14 +20,6 @@ void settle_readers(Allocation* a, u32 launch, u64 offset, u64 bytes) {
     }
 }
 
-u32 lane_at(const Site& s, i64 delta, u32 bytes) {
-    for (u32 bits = s.mask; bits; bits &= bits - 1) {
-        u32 i = __builtin_ctz(bits);
-        if (delta >= s.delta[i] && delta < s.delta[i] + (i64)bytes) return i;
-    }
-    return __builtin_ctz(s.mask);
-}
-
 bool visible(Context* c, u8 mark) {
     LaunchState& l = *c->launch;
     return mark == MANY ? l.any_published.load(std::memory_order_relaxed)

@@ -23,7 +23,7 @@ inline void count_global(Context* c, Site& s, Allocation* a, u64 first, u32 mask
 }
 
 // One warp after the other walks through memory in even steps; ask for what the next one will want.
-inline void look_ahead(Context* c, Site& s, Allocation* a, u64 first, bool store) {
+inline void look_ahead(Site& s, Allocation* a, u64 first, bool store) {
     u64 next = first + (first - s.last);
     s.last = first;
     if (next - a->base >= a->bytes) return;
@@ -33,7 +33,6 @@ inline void look_ahead(Context* c, Site& s, Allocation* a, u64 first, bool store
         __builtin_prefetch(a->state + (next - a->base), 1);
         __builtin_prefetch(a->state + (next - a->base) + 64, 1);
     }
-    prefetch_stamp(c, a, next, store);
 }
 
 template <int W, int V, bool STORE>
@@ -54,7 +53,7 @@ inline void global_access(Context* c, Warp* w, u32 site, const u64* address, u32
         move_lanes<W, V, STORE>(fine, data, [&](int i) { return address[i]; });
         return;
     }
-    look_ahead(c, s, a, first, STORE);
+    look_ahead(s, a, first, STORE);
     count_global(c, s, a, first, mask, BYTES, STORE);
     if (STORE) {
         check_write(c, w, site, s, a, first, BYTES, data, W);

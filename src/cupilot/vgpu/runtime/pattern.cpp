@@ -166,3 +166,11 @@ void learn_lines(Site& s, u64 first, u32 bytes) {
         }
     for (u32 n = 0; n < s.lines; n++) s.sectors += __builtin_popcount(s.line_sectors[n]);
 }
+
+u32 lane_at(const Site& s, i64 delta, u32 bytes) {
+    for (u32 bits = s.mask; bits; bits &= bits - 1) {
+        u32 i = __builtin_ctz(bits);
+        if (delta >= s.delta[i] && delta < s.delta[i] + (i64)bytes) return i;
+    }
+    return __builtin_ctz(s.mask);
+}

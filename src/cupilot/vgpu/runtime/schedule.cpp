@@ -101,7 +101,7 @@ struct Resident {
         // marks are bytes: two blocks share one only by chance, and never neighbours
         c.block_mark = (u8)(MARK + (u32)(index * 2654435761u >> 7) % 250);
         c.clock = 0;
-        c.l1.clear(), c.l2.clear();
+        c.l1.clear(), c.l2.clear(), c.misses.clear();
         clear_shared();
         for (Barrier& b : c.barriers) b = Barrier{};
         begin_async(&c);

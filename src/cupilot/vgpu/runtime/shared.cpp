@@ -16,14 +16,6 @@ std::string block_has(Context* c) {
     return text;
 }
 
-u32 lane_at(const Site& s, i64 delta, u32 bytes) {
-    for (u32 bits = s.mask; bits; bits &= bits - 1) {
-        u32 i = __builtin_ctz(bits);
-        if (delta >= s.delta[i] && delta < s.delta[i] + (i64)bytes) return i;
-    }
-    return __builtin_ctz(s.mask);
-}
-
 void tell(Context* c, Warp* w, u32 site, const Site& s, u32 first, i64 delta, u32 bytes, bool store, const char* kind,
           const std::string& why) {
     u32 lane = lane_at(s, delta, bytes);
