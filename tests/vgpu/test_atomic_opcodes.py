@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ptxkit import INDEX, Address, Bench, Blank, finding_place, pointer
 
-from cupilot.vgpu.emit.text import LLVM_TYPES
-
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 FORMS = [
     *(Atomic(name, kind) for name in ("and", "or", "xor", "exch", "cas") for kind in ("b32", "b64")),
@@ -206,7 +204,6 @@ def test_vectors(bench: Bench, opcode: str, kind: str, count: int, name: str) ->
     assert all(map(same, out[0].tolist(), memory, [kind] * count))
 
 
-@pytest.mark.skipif("b128" not in LLVM_TYPES, reason="no 128-bit registers")
 @pytest.mark.parametrize("name", ["exch", "cas"])
 def test_128_bits(bench: Bench, name: str) -> None:
     """Lanes exchange in order; of the comparisons, only the first that expects the content succeeds."""

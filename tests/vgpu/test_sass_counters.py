@@ -14,7 +14,7 @@ from ptxkit import INDEX, Bench, Ran, pointer
 from cupilot.records.evaluation import SassAccess, SassFunction
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.process import run as run_command
-from cupilot.toolchain.sass import find_nvdisasm, kernel_sass
+from cupilot.toolchain.sass import kernel_sass
 
 DATA = np.zeros(8192, np.uint32)
 FILLED = f""".shared .align 16 .b8 tile[8192]; {INDEX} shl.b32 %r10, %r0, 4;
@@ -164,8 +164,6 @@ A_LINE, B_LINE = 12, 13
 
 def test_an_sgemm_with_scalar_shared_loads(bench: Bench, tmp_path: Path) -> None:
     cuda = find_cuda()
-    if find_nvdisasm(cuda) is None:
-        pytest.skip("nvdisasm is not installed")
     (tmp_path / "k.cu").write_text(SGEMM)
     for command in (
         (cuda.nvcc, "-ccbin", cuda.host_compiler, "-ptx", "-arch=sm_80", "-lineinfo", "k.cu", "-o", "k.ptx"),

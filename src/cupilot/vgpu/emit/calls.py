@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cupilot.vgpu import layout
-from cupilot.vgpu.emit.operands import Operands
 from cupilot.vgpu.emit.program import Program, call_parts, called_name, function_value
 from cupilot.vgpu.emit.storage import Frame, place_handed
 from cupilot.vgpu.emit.text import LANES
-from cupilot.vgpu.ptx.flow import Block
-from cupilot.vgpu.ptx.syntax import Function, Instruction, Operand, Reg
+from cupilot.vgpu.emit.waiting import Waiting
+from cupilot.vgpu.ptx.flow import RUNTIME_FUNCTIONS, Block
+from cupilot.vgpu.ptx.syntax import Function, Instruction, Operand, Prototype
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,11 @@ class Signature:
     params: tuple[tuple[int, int], ...]
 
 
-class Calls(Operands):
+class Calls(Waiting):
     """The part of the emitter that calls."""
 
     program: Program
+    block: Block | None
     bases: dict[str, int]  # number of each function's first block
     frames: dict[str, Frame]
     frame_limit: int
@@ -39,10 +40,11 @@ class Calls(Operands):
     def signature(self, instruction: Instruction) -> Signature:
         _, _, _, prototype = call_parts(instruction)
         name = called_name(instruction)
-        shape: Function | object = self.module.functions[name] if name else self.function.prototypes.get(prototype)
+        shape: Function | Prototype | None
+        shape = self.module.functions[name] if name else self.function.prototypes.get(prototype)
         if shape is None:
             raise self.unsupported("a call through a pointer without a prototype")
-        results, params = shape.results, shape.params  # type: ignore[attr-defined]
+        results, params = shape.results, shape.params
         offsets, _ = place_handed(results, params)
         placed = [(o, p.bytes) for o, p in zip(offsets, (*results, *params), strict=True)]
         return Signature(tuple(placed[: len(results)]), tuple(placed[len(results) :]))
@@ -59,9 +61,9 @@ class Calls(Operands):
         _, target, arguments, _ = call_parts(instruction)
         name = called_name(instruction)
         index, back = block.index, block.successors[0]
-        mask = self.mask
+        mask, pointer = self.mask, ""
         if not name:
-            mask = self._one_target(index, self.flow.blocks[back].successors[0], target)  # type: ignore[arg-type]
+            mask, pointer = self._one_target(index, self.flow.blocks[back].successors[0], target)
         self._make_room(instruction, name)
         for (offset, size), argument in zip(self.signature(instruction).params, arguments, strict=True):
             self.copy_frame(self.frame.offsets[argument], self.frame.bytes + offset, size)
@@ -75,7 +77,7 @@ class Calls(Operands):
         if name:
             self.line(f"br label %b{self.bases[name]}")
         else:
-            self._dispatch()
+            self._dispatch(pointer)
 
     def _make_room(self, instruction: Instruction, name: str) -> None:
         """Stop the launch unless the called function's frame still fits behind this one."""
@@ -91,13 +93,13 @@ class Calls(Operands):
         self.line(f"br i1 {full}, label %overflow, label %enter{number}")
         self.out.append(f"enter{number}:")
 
-    def _one_target(self, index: int, meet: int, target: Operand) -> str:
-        """Lanes that call what the first active lane calls; the others come here again when those are back."""
+    def _one_target(self, index: int, meet: int, target: Operand) -> tuple[str, str]:
+        """Lanes that call what the first active lane calls, and what that is; the others come here again later."""
         number = self.number(index)
         values = self.fetch(target, "i64", True)
         first = self.call("i32", "llvm.cttz.i32", f"i32 {self.mask}, i1 false", "i32, i1")
-        self._target = self.op(f"extractelement <{LANES} x i64> {values}, i32 {first}")
-        equal = self.op(f"icmp eq <{LANES} x i64> {values}, {self.splat(self._target, 'i64')}")
+        pointer = self.op(f"extractelement <{LANES} x i64> {values}, i32 {first}")
+        equal = self.op(f"icmp eq <{LANES} x i64> {values}, {self.splat(pointer, 'i64')}")
         same = self.op(f"and i32 {self.lane_bits(equal)}, {self.mask}")
         others = self.op(f"xor i32 {same}, {self.mask}")
         alone = self.op(f"icmp eq i32 {others}, 0")
@@ -107,17 +109,16 @@ class Calls(Operands):
         self.push(str(number), others, self.load_field("%w", layout.WARP_RPC, "i32"))
         self.line(f"br label %together{number}")
         self.out.append(f"together{number}:")
-        return same
+        return same, pointer
 
-    def _dispatch(self) -> None:
+    def _dispatch(self, pointer: str) -> None:
         cases = " ".join(
             f"i64 {function_value(self.module, name)}, label %b{self.bases[name]}" for name in self.program.pointed_at
         )
-        self.line(f"switch i64 {self._target}, label %bad_call [ {cases} ]")
+        self.line(f"switch i64 {pointer}, label %bad_call [ {cases} ]")
 
     def _save(self, block: Block) -> None:
         for name in self.flow.members(self.flow.live_out[block.index]):
-            self.frame.save(name, -(-self.slots.size(name) // LANES))
             self._move_saved("vg_save", name)
 
     def _move_saved(self, function: str, name: str) -> None:
@@ -138,26 +139,6 @@ class Calls(Operands):
             if name in self.frame.saved:
                 self._move_saved("vg_restore", name)
 
-    # provided by the emitter
-    block: Block | None
-    frame: Frame
-    _target = ""
-
-    def number(self, index: int) -> int:
-        raise NotImplementedError
-
-    def push(self, pc: str, mask: str, rpc: str) -> None:
-        raise NotImplementedError
-
-    def push_meeting(self, number: int, meet: int) -> None:
-        raise NotImplementedError
-
-
-# bytes of their results and parameters
-RUNTIME_SIGNATURES = {
-    "vprintf": ((4,), (8, 8)), "__assertfail": ((), (8, 8, 4, 8, 8)), "malloc": ((8,), (8,)), "free": ((), (8,)),
-}  # fmt: skip
-
 
 def runtime_call(e: Calls, i: Instruction) -> None:
     """Functions that the CUDA runtime provides to device code."""
@@ -165,7 +146,7 @@ def runtime_call(e: Calls, i: Instruction) -> None:
     sizes = {param.name: param.bytes for param in (*e.function.params, *e.function.results)}
     sizes |= {variable.name: variable.bytes for variable in e.function.variables}
     given = tuple(tuple(sizes.get(name, 0) for name in names) for names in (results, arguments))
-    if given != RUNTIME_SIGNATURES[called_name(i)]:
+    if given != RUNTIME_FUNCTIONS[called_name(i)]:
         raise e.unsupported(f"a call of {called_name(i)} with other parameters")
     base = e.frame_base()
     places = [e.op(f"add i32 {base}, {e.frame.offsets[name]}") for name in (*arguments, *results)]
@@ -176,6 +157,3 @@ def runtime_call(e: Calls, i: Instruction) -> None:
         ", ".join(["ptr %c", "ptr %w", f"i32 {e.lane_mask()}", f"i32 {i.line}", *words]),
         f"ptr, ptr, {signature}",
     )  # fmt: skip
-
-
-__all__ = ["Calls", "Reg", "runtime_call"]

@@ -69,6 +69,8 @@ class Body:
 
 # entries of the stack of waiting lanes: every split pushes at most two and leaves fewer lanes active, so 31 nest
 SPLIT_ENTRIES = 64
+# lanes that take turns go beyond where they would have met the others, with those still below them
+TURN_ENTRIES = 256
 CALL_ENTRIES = 4096
 # of local memory, for functions that may call themselves
 DEEP_BYTES = 65536
@@ -97,8 +99,8 @@ class Emitter(Calls):
         # lanes that wait for others of their warp take turns, and then any register may be written while some wait
         self.takes_turns = any(may_spin(split_blocks(f)) for f in self.program.functions)
         flows = [self.flow_of(f, self.takes_turns or self.program.recursive(f.name)) for f in self.program.functions]
-        called = len(flows) > 1
-        self.stack_depth = CALL_ENTRIES if called else SPLIT_ENTRIES if flows[0].splitting else 0
+        self.has_calls = len(flows) > 1
+        self.stack_depth = self._entries(flows[0])
         start = -(-(layout.WARP_STACK + layout.STACK_ENTRY * self.stack_depth) // 64) * 64
         bodies: list[Body] = []
         base = 0
@@ -113,6 +115,11 @@ class Emitter(Calls):
         self.warp_bytes = start + 64
         return bodies
 
+    def _entries(self, kernel: Flow) -> int:
+        if self.has_calls:
+            return CALL_ENTRIES
+        return TURN_ENTRIES if self.takes_turns else SPLIT_ENTRIES if kernel.splitting else 0
+
     def _local_bytes(self) -> int:
         """Of one thread: all frames in a row, which is enough for calls that do not come back to where they were."""
         total = sum(frame.bytes for frame in self.frames.values())
@@ -121,16 +128,12 @@ class Emitter(Calls):
 
     def _enter(self, body: Body) -> None:
         self.function, self.flow, self.slots, self.frame = body.function, body.flow, body.slots, body.frame
-        self._base = body.base
+        self.base = body.base
         self.masked = self.flow.masked()
         self._meets = {self.flow.post_dominator[i] for i in self.flow.splitting} - {EXIT}
         for block in self.flow.blocks:
             if block.ends_in_call and not called_name(block.code[-1]):
                 self._meets.add(self.flow.blocks[block.successors[0]].successors[0])
-
-    def number(self, index: int) -> int:
-        """A block's number among all blocks of the kernel's program."""
-        return self._base + index
 
     # --- blocks ----------------------------------------------------------------------------
 
@@ -184,11 +187,11 @@ class Emitter(Calls):
         self.out.append("take:")
         lower = self.op(f"sub i32 {sp}, 1")
         self.store_field(w, layout.WARP_SP, "i32", lower)
-        entry = self._stack_entry(lower)
+        entry = self.stack_entry(lower)
         self.line(f"%popped_pc = load i32, ptr {entry}, align 4")
         waiting = self.load_field(entry, 4, "i32")
         meeting = self.load_field(entry, 8, "i32")
-        if len(self.bodies) > 1:
+        if self.has_calls:
             self.store_field(w, layout.WARP_FRAME, "i32", self.load_field(entry, 12, "i32"))
         exited = self.load_field(w, layout.WARP_EXITED, "i32")
         left = self.op(f"xor i32 {exited}, -1")
@@ -206,18 +209,12 @@ class Emitter(Calls):
         self.line("br label %pop")
         self.out.append("finished:")
         self.line(f"ret i32 {layout.RETURN_EXIT}")
-        if len(self.bodies) > 1:
+        if self.has_calls:
             self.out.append("overflow:")
             self.line(f"ret i32 {layout.RETURN_TRAP}")
             self.out.append("bad_call:")
             self.call("void", "vg_bad_call", "ptr %c, ptr %w", "ptr, ptr")
             self.line("br label %overflow")
-
-    def _stack_entry(self, index: str) -> str:
-        wide = self.op(f"zext i32 {index} to i64")
-        offset = self.op(f"mul i64 {wide}, {layout.STACK_ENTRY}")
-        stack = self.field_at("%w", layout.WARP_STACK)
-        return self.op(f"getelementptr i8, ptr {stack}, i64 {offset}")
 
     def _block(self, block: Block) -> None:
         self.held = {}
@@ -392,24 +389,3 @@ class Emitter(Calls):
     def _leave(self, leaving: str) -> None:
         gone = self.load_field("%w", layout.WARP_EXITED, "i32")
         self.store_field("%w", layout.WARP_EXITED, "i32", self.op(f"or i32 {gone}, {leaving}"))
-
-    def push_meeting(self, number: int, meet: int) -> None:
-        """Remember where all these lanes meet, unless an outer branch already waits there."""
-        current = self.load_field("%w", layout.WARP_RPC, "i32")
-        same = self.op(f"icmp eq i32 {current}, {meet}")
-        self.line(f"br i1 {same}, label %split{number}_d, label %split{number}_c")
-        self.out.append(f"split{number}_c:")
-        self.push(str(meet), self.mask, current)
-        self.store_field("%w", layout.WARP_RPC, "i32", str(meet))
-        self.line(f"br label %split{number}_d")
-        self.out.append(f"split{number}_d:")
-
-    def push(self, pc: str, mask: str, rpc: str) -> None:
-        sp = self.load_field("%w", layout.WARP_SP, "i32")
-        entry = self._stack_entry(sp)
-        self.store_field(entry, 0, "i32", pc)
-        self.store_field(entry, 4, "i32", mask)
-        self.store_field(entry, 8, "i32", rpc)
-        if len(self.bodies) > 1:
-            self.store_field(entry, 12, "i32", self.frame_base())
-        self.store_field("%w", layout.WARP_SP, "i32", self.op(f"add i32 {sp}, 1"))

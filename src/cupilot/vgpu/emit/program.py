@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cupilot.vgpu import layout
 from cupilot.vgpu.ptx.declare import PtxError
 from cupilot.vgpu.ptx.flow import is_call
-from cupilot.vgpu.ptx.syntax import Function, Instruction, Module, Symbol, Vector
+from cupilot.vgpu.ptx.syntax import Function, Instruction, Module, Operand, Symbol, Vector
 
 
 def function_value(module: Module, name: str) -> int:
@@ -22,10 +22,10 @@ def called_name(instruction: Instruction) -> str:
     return target.name if isinstance(target, Symbol) else ""
 
 
-def call_parts(instruction: Instruction) -> tuple[tuple[str, ...], object, tuple[str, ...], str]:
+def call_parts(instruction: Instruction) -> tuple[tuple[str, ...], Operand, tuple[str, ...], str]:
     """Result variables, target, argument variables and prototype of a call."""
 
-    def names(operand: object) -> tuple[str, ...]:
+    def names(operand: Operand) -> tuple[str, ...]:
         return tuple(i.name for i in operand.items if isinstance(i, Symbol)) if isinstance(operand, Vector) else ()
 
     operands = list(instruction.operands)

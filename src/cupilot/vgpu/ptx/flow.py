@@ -22,8 +22,10 @@ from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Address, Function, Imm, Instruction, Not, Operand, Pair, Reg, Symbol, Vector
 
 EXIT = -1
-# provided to device code by the CUDA runtime
-RUNTIME_FUNCTIONS = frozenset({"vprintf", "__assertfail", "malloc", "free"})
+# provided to device code by the CUDA runtime: bytes of their results and parameters
+RUNTIME_FUNCTIONS = {
+    "vprintf": ((4,), (8, 8)), "__assertfail": ((), (8, 8, 4, 8, 8)), "malloc": ((8,), (8,)), "free": ((), (8,)),
+}  # fmt: skip
 TERMINATORS = ("bra", "ret", "exit", "trap")
 
 
