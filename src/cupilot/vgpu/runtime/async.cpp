@@ -68,11 +68,8 @@ u32 read_whole(Context* c, Warp* w, u32 site, const u64* source, u32 mask, u32 b
     if (!mask) return 0;
     Site& s = c->sites[site];
     u64 first = source[__builtin_ctz(mask)];
-    if (!same_pattern(s, source, mask, first)) learn(s, source, mask, bytes);
-    u64 low = first + s.low, high = first + s.high + bytes;
-    Allocation* a = s.allocation;
-    if (!a || low < a->base || high > a->base + a->bytes || a->freed) a = s.allocation = find_allocation(low);
-    if (!a || a->freed || high > a->base + a->bytes || s.misaligned || first % bytes || !s.valid) {
+    Allocation* a = buffer_of(s, source, mask, first, bytes);
+    if (!a) {
         s.requests++, s.lane_bytes += (u64)__builtin_popcount(mask) * bytes;
         return careful_lanes(c, w, site, source, mask, bytes, false, true);
     }

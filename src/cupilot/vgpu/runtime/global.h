@@ -35,17 +35,25 @@ inline void look_ahead(Site& s, Allocation* a, u64 first, bool store) {
     }
 }
 
+// The buffer that a whole request lies in, aligned and not freed; null when lanes must be looked at one by one.
+// Afterwards the site knows the request's pattern.
+inline Allocation* buffer_of(Site& s, const u64* address, u32 mask, u64 first, u32 bytes) {
+    if (!same_pattern(s, address, mask, first)) learn(s, address, mask, bytes);
+    u64 low = first + s.low, high = first + s.high + bytes;
+    Allocation* a = s.allocation;
+    if (!a || a->freed || low < a->base || high > a->base + a->bytes) a = s.allocation = find_allocation(low);
+    bool whole = a && !a->freed && high <= a->base + a->bytes && !s.misaligned && first % bytes == 0 && s.valid;
+    return whole ? a : nullptr;
+}
+
 template <int W, int V, bool STORE>
 inline void global_access(Context* c, Warp* w, u32 site, const u64* address, u32 mask, void* data) {
     if (!mask) return;
     constexpr u32 BYTES = W * V;
     Site& s = c->sites[site];
     u64 first = address[__builtin_ctz(mask)];
-    if (!same_pattern(s, address, mask, first)) learn(s, address, mask, BYTES);
-    u64 low = first + s.low, high = first + s.high + BYTES;
-    Allocation* a = s.allocation;
-    if (!a || low < a->base || high > a->base + a->bytes || a->freed) a = s.allocation = find_allocation(low);
-    if (!a || a->freed || high > a->base + a->bytes || s.misaligned || first % BYTES || !s.valid) {
+    Allocation* a = buffer_of(s, address, mask, first, BYTES);
+    if (!a) {
         s.requests++, s.lane_bytes += (u64)__builtin_popcount(mask) * BYTES;
         u32 fine = careful_lanes(c, w, site, address, mask, BYTES, STORE, true);
         if (!STORE)
