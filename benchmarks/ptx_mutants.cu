@@ -1,5 +1,5 @@
 // The kernels whose PTX is mutated (see ptx_mutants.py).  Pointers lead to buffers of 4096 words, ints are 64; the grid
-// has two blocks of 64 threads.
+// has two blocks of 64 threads.  Loops are not unrolled where that would only repeat the same instructions.
 #include <cassert>
 #include <cstdio>
 #include <cuda_fp16.h>
@@ -26,10 +26,11 @@ KERNEL product(const float* a, const float* b, float* c, int n) {
     __shared__ float left[8][8], right[8][8];
     int x = threadIdx.x % 8, y = threadIdx.x / 8;
     float sum = 0.0f;
+#pragma unroll 1
     for (int k = 0; k < n; k += 8) {
         left[y][x] = a[y * n + k + x], right[y][x] = b[(k + y) * 8 + x];
         __syncthreads();
-#pragma unroll
+#pragma unroll 2
         for (int j = 0; j < 8; j++) sum += left[y][j] * right[j][x];
         __syncthreads();
     }
@@ -104,6 +105,7 @@ KERNEL atomics(int* counts, float* sums, unsigned long long* lock) {
 KERNEL branches(const int* in, int* out, int n) {
     INDEX;
     int local[8], v = in[i];
+#pragma unroll 1
     for (int j = 0; j < 8; j++) local[(j + v) & 7] = table[(j + t) & 15];
     for (int j = 0; j < (t & 15); j++) {
         switch ((v + j) & 7) {
@@ -124,7 +126,7 @@ KERNEL halves(const half2* x, half2* out, double* wide) {
     half2 v = __hfma2(x[i], __float2half2_rn(0.5f), h2exp2(x[i]));
     out[i] = __hmax2(v, __hneg2(x[i]));
     double d = sqrt((double)__half2float(__low2half(v))) / (1.0 + t);
-    wide[i] = fma(d, 2.0, rint(d)) + (double)__float2int_rz(sinf((float)t));
+    wide[i] = fma(d, 2.0, rint(d)) + (double)__float2int_rz(__sinf((float)t));
 }
 
 KERNEL bits(const unsigned* x, int* out) {
@@ -132,7 +134,13 @@ KERNEL bits(const unsigned* x, int* out) {
     unsigned v = x[i], w = x[63 - t];
     int r = __dp4a((int)v, (int)w, t) + __popc(v) + __clz(w) + __ffs(v);
     r ^= __byte_perm(v, w, 0x5410 + t) ^ __funnelshift_l(v, w, t) ^ (int)__umulhi(v, w);
-    r += __vadd4(v, w) + __vabsdiffu2(v, w) + (int)((v & w) | (~v & 0xff00ff));
+    out[i] = r + __vadd4(v, w) + __vabsdiffu2(v, w) + (int)((v & w) | (~v & 0xff00ff));
+}
+
+KERNEL votes(const unsigned* x, int* out) {
+    INDEX;
+    unsigned v = x[i], w = x[63 - t];
+    int r = 0;
     unsigned same = __match_any_sync(~0u, v & 3), votes = __ballot_sync(~0u, v > w);
     if (__any_sync(same, w & 1)) r += __popc(votes & same) + __reduce_add_sync(~0u, t);
     out[i] = r + __syncthreads_count(v & 1) + __syncthreads_or(w & 2);

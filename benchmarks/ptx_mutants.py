@@ -1,9 +1,9 @@
 """Mutated PTX on the virtual GPU: refused, found out or run, but never a crash, a hang or an internal error.
 
-The PTX of about a dozen kernels (ptx_mutants.cu, and the handwritten ones below) is changed in one to four places:
+The PTX of about a dozen kernels (ptx_mutants.cu, and ptx_mutants.ptx by hand) is changed in one to four places:
 lines deleted, doubled, swapped and mixed between kernels; registers, numbers, types, modifiers, opcodes and single
 characters replaced; the text cut off.  Mutants run in worker processes with short deadlines, every other one on two
-host threads::
+host threads; every eighth is compiled with LLVM's optimisations, the others without, which is several times faster::
 
     python benchmarks/ptx_mutants.py 100000 --keep FOLDER
 
@@ -14,6 +14,8 @@ line is JSON with the number of each outcome.  The exit status is 1 when the eng
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
 import os
 import random
@@ -28,10 +30,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +44,7 @@ from cupilot.devices.virtual import VirtualDevice
 from cupilot.gpu import load_spec
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.process import run
+from cupilot.vgpu.emit import KernelCode
 from cupilot.vgpu.emit.verify import PARAM_BYTES
 from cupilot.vgpu.machine import Machine
 from cupilot.vgpu.ptx.parse import PtxError, parse_module
@@ -49,84 +55,10 @@ DEVICE = "a100-80gb"
 DEADLINE_S = 0.2
 HANG_S = 30.0
 START_S = 300.0  # of a worker: it may have to compile the runtime
-BATCH = 500  # mutants of one process: native code is never given back
+BATCH = 2000  # mutants of one process: native code is never given back
 MEMORY_LIMIT_BYTES = 6 << 30
 WORDS = 4096  # of a buffer
 FAILURES = ("crash", "hang", "internal")
-
-HANDWRITTEN = """.version 8.0
-.target sm_80
-.address_size 64
-.global .align 16 .b8 words[256];
-.const .align 4 .u32 fixed[4] = {1, 2, 0xFFFFFFFF, 4};
-.visible .entry handwritten(.param .u64 p0, .param .align 16 .b8 p1[32], .param .u32 p2)
-{
- .reg .pred %p<8>; .reg .b16 %rs<8>; .reg .b32 %r<32>; .reg .b64 %rd<16>; .reg .f32 %f<8>; .reg .f64 %fd<4>;
- .shared .align 16 .b8 tile[1024];
- .local .align 16 .b8 own[64];
- ld.param.u64 %rd1, [p0];
- cvta.to.global.u64 %rd2, %rd1;
- mov.u32 %r1, %tid.x;
- mad.wide.u32 %rd3, %r1, 16, %rd2;
- ld.global.nc.v4.f32 {%f1, %f2, %f3, %f4}, [%rd3];
- ld.param.v2.b32 {%r2, %r3}, [p1+8];
- ld.param.u8 %rs1, [p1+31];
- mov.u32 %r4, tile;
- shl.b32 %r5, %r1, 4;
- add.u32 %r6, %r4, %r5;
- st.shared.v4.f32 [%r6], {%f1, %f2, %f3, %f4};
- bar.sync 1, 64;
- xor.b32 %r7, %r5, 16;
- ld.shared.v2.b64 {%rd4, %rd5}, [%r7];
- ld.shared.u32 %r8, [tile+1020];
- st.local.b64 [own+8], %rd4;
- ld.local.u32 %r9, [own+12];
- ld.const.u32 %r10, [fixed+8];
- mov.u64 %rd6, own;
- cvta.local.u64 %rd7, %rd6;
- st.u32 [%rd7+4], %r9;
- ld.u32 %r11, [%rd7+4];
- add.cc.u32 %r12, %r8, %r9;
- addc.cc.u32 %r13, %r10, %r11;
- madc.hi.u32 %r14, %r12, %r13, 7;
- setp.lt.and.s32 %p1|%p2, %r14, 17, %p3;
- bar.red.popc.u32 %r15, 0, %p1;
- barrier.sync.aligned 15;
- shfl.sync.idx.b32 %r16|%p4, %r15, %r1, 0x1f, 0xffffffff;
- lop3.b32 %r17, %r16, %r14, %r13, 0x96;
- prmt.b32 %r18, %r17, %r16, 0x1234;
- bfe.s32 %r19, %r18, %r1, 9;
- bfi.b32 %r20, %r19, %r18, 5, %r1;
- cvt.rn.f32.s32 %f5, %r20;
- fma.rn.ftz.f32 %f6, %f5, %f1, 0f3F000000;
- cvt.f64.f32 %fd1, %f6;
- div.rn.f64 %fd2, %fd1, 0d4008000000000000;
- div.s32 %r21, %r20, %r1;
- rem.u64 %rd8, %rd4, %rd5;
- mul.hi.s64 %rd9, %rd8, %rd4;
- @%p1 bra $SKIP;
- ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r22, %r23}, [%r6];
- mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4}, {%r22, %r23}, {%r17}, {%f1, %f2, %f3, %f4};
- atom.global.add.u32 %r24, [words+16], %r21;
- red.shared.max.s32 [tile], %r24;
-$SKIP:
- cp.async.ca.shared.global [%r6], [%rd3], 16;
- cp.async.commit_group;
- cp.async.wait_group 0;
- membar.gl;
- isspacep.shared %p5, %rd7;
- selp.b32 %r25, %r21, %r20, %p5;
- vote.sync.ballot.b32 %r26, !%p5, -1;
- mov.b64 {%r27, %r28}, %rd9;
- min.f32 %f7, %f1, %f6;
- add.u32 %r29, %r29, 1;
- setp.lt.u32 %p6, %r29, 5;
- @%p6 bra $SKIP;
- st.global.v4.b32 [%rd3], {%r25, %r26, %r27, %r28};
- @!%p4 exit;
- ret;
-}
-"""
 
 
 @dataclass(frozen=True)
@@ -138,12 +70,15 @@ class Subject:
 
 
 def corpus() -> list[Subject]:
-    """The kernels as nvcc compiles them, each with all device functions, and the handwritten one."""
+    """The kernels as nvcc compiles them, one with all device functions, and those written by hand."""
     cuda = find_cuda()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "mutants.ptx"
-        flags = ("-ptx", "-arch=sm_80", "-std=c++17", "-lineinfo", "-ccbin", cuda.host_compiler)
-        finished = run([cuda.nvcc, *flags, HERE / "ptx_mutants.cu", "-o", out], Path(folder), timeout_s=120)
+        # without line numbers: a mutant that differs in those only shows little
+        flags = ("-ptx", "-arch=sm_80", "-std=c++17", "-ccbin", cuda.host_compiler)
+        # by its bare name, which assertions hold: mutants are the same wherever this file lies
+        source = shutil.copy(HERE / "ptx_mutants.cu", folder)
+        finished = run([cuda.nvcc, *flags, Path(source).name, "-o", out], Path(folder), timeout_s=120)
         if finished is None or finished.status != 0:
             sys.exit(f"ptx_mutants.cu does not compile: {finished.output if finished else 'time-out'}")
         # what follows the code is for debuggers
@@ -153,10 +88,11 @@ def corpus() -> list[Subject]:
     defined = re.search(r"(?m)^\.func[^;{]*\n\{", head)
     variables = head[: defined.start()] if defined else head
     alone = re.sub(r"(?m)^\.global[^\n]*actions[^\n]*\n", "", variables)
-    found = [Subject("handwritten", HANDWRITTEN)]
-    for kernel in kernels:
+    by_hand, *more = re.split(r"(?m)^(?=\.visible)", (HERE / "ptx_mutants.ptx").read_text())
+    found = []
+    for kernel in (*kernels, *more):
         name = re.findall(r"\.entry (\w+)", kernel)[0]
-        found.append(Subject(name, (head if name == "calls" else alone) + kernel))
+        found.append(Subject(name, (by_hand if kernel in more else head if name == "calls" else alone) + kernel))
     return sorted(found, key=lambda s: s.name)
 
 
@@ -205,7 +141,7 @@ class Mutator:
             return self._change_token(rng, text)
         position = rng.randrange(len(text) + 1)
         if way < 0.98:
-            mark = rng.choice((*';,.[]{}()|!@%+-:="/* \n0', "", "//", "/*", "\u00e9", "\0"))
+            mark: str = rng.choice((*';,.[]{}()|!@%+-:="/* \n0', "", "//", "/*", "\u00e9", "\0"))
             return text[:position] + mark + text[position + rng.randrange(3) :]
         return text[:position]
 
@@ -255,16 +191,35 @@ class Mutator:
 # --- workers ---------------------------------------------------------------------------------------
 
 
+class QuickTranslator(Translator):
+    """Parses a text once, compiles equal IR once, and optimises only when told to: most of the time went there."""
+
+    parse = staticmethod(lru_cache(maxsize=1)(parse_module))
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        super().__init__(library)
+        self.level = 0
+        self._known: dict[tuple[int, bytes], tuple[int, bytes]] = {}
+        self._host, self._target = self._target, self
+
+    def create_target_machine(self, **options: Any) -> Any:
+        return self._host.create_target_machine(**options | {"opt": self.level})
+
+    def _native(self, code: KernelCode, native: bytes) -> tuple[int, bytes]:
+        key = self.level, sha256(code.ir.encode()).digest()
+        if key not in self._known:
+            self._known[key] = super()._native(code, native)
+        return self._known[key]
+
+
 class Runner:
     """Runs mutants in this process and says what became of each."""
 
-    def __init__(self, cache: Path, scratch: Path) -> None:
-        """What is translated is kept beside the runtime library: a copy of it in ``scratch`` has nothing to keep."""
+    def __init__(self, cache: Path) -> None:
         spec = load_spec(DEVICE)
         device = VirtualDevice(spec, cache)
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        self.machine = Machine(spec, Path(shutil.copy(device.runtime(), scratch)), {}, device.name)
+        self.machine = Machine(spec, device.runtime(), {}, device.name)
+        self.translator = self.machine._translator = QuickTranslator(self.machine._library)
         rng = np.random.default_rng(3)
         self.contents = [
             rng.standard_normal(WORDS).astype(np.float32).view(np.uint32), rng.integers(0, 9, WORDS, dtype=np.uint32),
@@ -272,11 +227,13 @@ class Runner:
         ]  # fmt: skip
         self.buffers = [self.machine.upload(content) for content in self.contents]
 
-    def run(self, mutant: Subject, threads: int = 1) -> str:
+    def run(self, mutant: Subject, number: int) -> str:
+        """Every other mutant runs on two host threads, and every eighth is optimised as kernels of users are."""
         m = self.machine
+        self.translator.level = 0 if number % 8 else 2
         for address, content in zip(self.buffers, self.contents, strict=True):
             m.view(address, content.shape, content.dtype)[:] = content
-        m.begin(None, DEADLINE_S, threads)
+        m.begin(None, DEADLINE_S, 1 + number % 2)
         status = m.start(m.load_ptx(mutant.text), mutant.name, (2, 1, 1), (64, 1, 1), self._arguments(mutant))
         findings = m.findings()
         if any("internal error" in finding.message for finding in findings):
@@ -293,7 +250,7 @@ class Runner:
     def _arguments(self, mutant: Subject) -> list[bytes]:
         """As many bytes as the mutant's parameters have: a host program gets these from the same declarations."""
         try:
-            function = parse_module(Translator.text(mutant.text.encode())).functions[mutant.name]
+            function = self.translator.parse(Translator.text(mutant.text.encode())).functions[mutant.name]
         except (PtxError, KeyError):
             return []  # will be refused
         if function.param_bytes > PARAM_BYTES:
@@ -311,25 +268,26 @@ def work(mutator: Mutator, options: argparse.Namespace) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     report = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # kernels print
-    runner = Runner(options.cache, options.corpus.parent / "runtime")
+    runner = Runner(options.cache)
+    gc.freeze()
     for number in range(options.first, options.first + options.count):
         print(f"begin {number}", file=report, flush=True)
-        outcome = runner.run(mutator.mutant(number), 1 + number % 2).replace("\n", " ")[:300]
+        outcome = runner.run(mutator.mutant(number), number).replace("\n", " ")[:300]
         print(f"end {number} {outcome}", file=report, flush=True)
 
 
 @dataclass
 class Tally:
-    """What became of the mutants."""
+    """What became of the mutants; ``keep`` is told of those on which the engine failed."""
 
+    keep: Callable[[int, str], None]
     outcomes: Counter[str] = field(default_factory=Counter)
-    failed: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, number: int, outcome: str) -> None:
         kind = outcome.split(maxsplit=1)[0]
         self.outcomes[kind] += 1
         if kind in FAILURES:
-            self.failed.append((number, outcome))
+            self.keep(number, outcome)
             print(f"mutant {number}: {outcome}", flush=True)
         if (total := self.outcomes.total()) % 1000 == 0:
             print(f"{total} mutants: {dict(self.outcomes)}", flush=True)
@@ -396,14 +354,17 @@ def main() -> int:
     if options.show is not None:
         print(mutator.mutant(options.show).text)
         return 0
-    tally, began_s = Tally(), time.monotonic()
+
+    def keep(number: int, outcome: str) -> None:
+        if options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            (options.keep / f"{options.seed}-{number}.ptx").write_text(f"// {outcome}\n{mutator.mutant(number).text}")
+
+    tally, began_s = Tally(keep), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         corpus_file = Path(folder) / "corpus.json"
         corpus_file.write_text(json.dumps([(s.name, s.text) for s in subjects]))
         supervise(options, corpus_file, tally)
-    for number, outcome in tally.failed if options.keep else ():
-        options.keep.mkdir(parents=True, exist_ok=True)
-        (options.keep / f"{options.seed}-{number}.ptx").write_text(f"// {outcome}\n{mutator.mutant(number).text}")
     failures = sum(tally.outcomes[kind] for kind in FAILURES)
     result = {"mutants": options.count, "seed": options.seed, "failures": failures, "outcomes": dict(tally.outcomes)}
     print(json.dumps(result | {"seconds": round(time.monotonic() - began_s, 1)}))

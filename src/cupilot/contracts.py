@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol, TypeVar
 
-from numpy.typing import NDArray
+import numpy as np
 
+from cupilot.arrays import Array
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import (
     Evaluation,
@@ -34,7 +36,6 @@ from cupilot.records import (
     Timing,
 )
 
-Array = NDArray[Any]
 T = TypeVar("T")
 
 
@@ -51,28 +52,64 @@ class Built:
     resources: tuple[tuple[str, Resources], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Call:
-    """One call of the wrapper: arguments in order, arrays for tensors.
+    """One call of the wrapper: arguments in order, arrays for tensors, tuples for lists.
 
     ``sample_budget`` bounds the lane instructions that are executed per launch (None: all blocks
     run); evenly spread blocks run until it is spent, counters are scaled to the whole grid, and
     output elements that no executed block wrote stay unwritten.
     ``outputs`` are the tensors the reference returns, so that the device can check their form.
+    ``order`` other than zero asks for another order of blocks, where the device can choose.
     """
 
     label: str
-    arguments: tuple[Array | Scalar, ...]
+    arguments: tuple[Array | Scalar | tuple[Any, ...] | None, ...]
     outputs: tuple[TensorSpec, ...]
     sample_budget: int | None = None
+    order: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Output:
+    """One result: the values of all its elements, or of those that were stored to, at the flat positions ``where``.
+
+    ``alias`` names the input in whose memory it lies, if any.
+    """
+
+    shape: tuple[int, ...]
+    values: Array
+    where: Array | None = None
+    alias: str = ""
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def array(self) -> Array:
+        """The whole result; elements that were not stored to are zero."""
+        if self.where is None:
+            return self.values.reshape(self.shape)
+        whole = np.zeros(self.elements, self.values.dtype)
+        whole[self.where] = self.values
+        return whole.reshape(self.shape)
+
+    @property
+    def written(self) -> Array:
+        """Which elements were stored to."""
+        if self.where is None:
+            return np.ones(self.shape, np.bool_)
+        mask = np.zeros(self.elements, np.bool_)
+        mask[self.where] = True
+        return mask.reshape(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
 class Outcome:
-    """What one call produced; ``written`` masks the output elements that were stored to."""
+    """What one call produced."""
 
-    outputs: tuple[Array, ...]
-    written: tuple[Array, ...]
+    outputs: tuple[Output, ...]
     profile: Profile
 
 

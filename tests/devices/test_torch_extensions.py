@@ -25,7 +25,8 @@ def run(device: Device, source: str, calls: Sequence[Sequence[object]], outputs:
 def same(result: Outcome | Failure, expected: Sequence[torch.Tensor], tolerance: float = 0.0) -> None:
     assert isinstance(result, Outcome), result
     assert len(result.outputs) == len(expected)
-    for values, written, wanted in zip(result.outputs, result.written, expected, strict=True):
+    for output, wanted in zip(result.outputs, expected, strict=True):
+        values, written = output.array, output.written
         assert (values.shape, str(values.dtype)) == (tuple(wanted.shape), str(wanted.dtype).removeprefix("torch."))
         assert written.all()
         np.testing.assert_allclose(values, wanted.numpy(), rtol=tolerance, atol=tolerance)
@@ -226,7 +227,7 @@ def test_outputs_may_be_arguments(device: Device) -> None:
     whole, part = run(device, INTO, [(ROWS[0], 4), (ROWS[0], 2)], [TensorSpec((100,))])
     same(whole, [2 * ROWS[0]])
     assert isinstance(part, Outcome)
-    assert part.written[0].nonzero()[0].tolist() == list(range(64))
+    assert part.outputs[0].written.nonzero()[0].tolist() == list(range(64))
     (nothing,) = run(device, INTO, [(ROWS[:0], 1)], [TensorSpec((0, 100))])
     same(nothing, [ROWS[:0]])
 
@@ -237,5 +238,5 @@ def test_outputs_may_be_views(device: Device) -> None:
     for whole, part, view in ((results[0], results[2], torch.t), (results[1], results[3], lambda x: x[:, 1:-1:3])):
         same(whole, [view(2 * ROWS)])
         assert isinstance(part, Outcome)
-        np.testing.assert_array_equal(part.written[0], view(written).numpy())
-        np.testing.assert_array_equal(part.outputs[0], view(torch.where(written, 2 * ROWS, 0.0)).numpy())
+        np.testing.assert_array_equal(part.outputs[0].written, view(written).numpy())
+        np.testing.assert_array_equal(part.outputs[0].array, view(torch.where(written, 2 * ROWS, 0.0)).numpy())

@@ -1,25 +1,28 @@
-"""What a worker process is asked and what it answers: records in JSON files, arrays beside them.
+"""What a worker process is asked and what it answers.
 
-Arguments are raw bytes, so that a worker can map them as device memory.  Outputs are ``.npy`` files:
-``answerN.I.npy`` with the whole output, or, when parts of it were not written, ``answerN.I.part.npy``
-with the written elements and ``answerN.I.where.npy`` with their flat positions.
+Arguments are files of raw bytes, so that a worker can map them as device memory.  Answers come over the channel of
+`process`: the record in JSON, then for each output the flat positions of its written elements, unless all are, and the
+elements.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from cupilot.records import ITEM_BYTES, Failure, Profile, Resources, Scalar, TensorSpec
+from cupilot.records import Failure, Profile, Resources, Scalar, TensorSpec
 from cupilot.records.evaluation import SassFunction
 
 
 @dataclass(frozen=True)
 class JobArgument:
-    """A tensor in a file, or a scalar."""
+    """A tensor in a file (which repeats when it is shorter), a list of arguments, a scalar, or nothing at all."""
 
     file: str = ""
     tensor: TensorSpec | None = None
     value: Scalar | None = None
+    items: tuple[JobArgument, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class JobCall:
     arguments: tuple[JobArgument, ...]
     outputs: tuple[TensorSpec, ...]
     sample_budget: int | None
+    order: int = 0
 
 
 @dataclass(frozen=True)
@@ -44,15 +48,22 @@ class Job:
     timeout_s: float
     sass: tuple[SassFunction, ...] = ()
 
+    def files(self) -> Iterator[Path]:
+        """The files that arguments are in."""
+        waiting = [argument for call in self.calls for argument in call.arguments]
+        while waiting:
+            argument = waiting.pop()
+            waiting += argument.items or ()
+            if argument.file:
+                yield Path(argument.file)
+
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of one call."""
+    """The result of one call; ``whole`` says of which outputs all elements were written, ``aliases`` where they lie."""
 
     failure: Failure | None = None
     profile: Profile | None = None
     outputs: tuple[TensorSpec, ...] = ()
-
-
-# bfloat16 has no NumPy type; its bits travel as uint16
-NUMPY = {name: name for name in ITEM_BYTES} | {"bfloat16": "uint16"}
+    whole: tuple[bool, ...] = ()
+    aliases: tuple[str, ...] = ()

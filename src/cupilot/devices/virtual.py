@@ -9,20 +9,23 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from cupilot.contracts import Array, Built, Call, Device, Outcome
-from cupilot.devices.job import NUMPY, Answer, Job, JobArgument, JobCall
+from cupilot.arrays import Array, Tiled, dtype_of
+from cupilot.contracts import Built, Call, Device, Outcome, Output
+from cupilot.devices.job import Answer, Job, JobArgument, JobCall
 from cupilot.devices.process import Ended, run_limited
 from cupilot.gpu import GpuSpec, load_spec, spec_names
 from cupilot.records import Failure, Kernel, Profile, TensorSpec, Timing, from_plain, to_plain
 from cupilot.records.evaluation import SassFunction
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.host import build_host_library
+from cupilot.toolchain.imports import guard_failure
 from cupilot.toolchain.nvcc import CUBIN, build_kernel
 from cupilot.toolchain.sass import kernel_sass
 from cupilot.vgpu.timing import model_time
@@ -63,20 +66,23 @@ class VirtualDevice:
 
     def build(self, kernel: Kernel) -> Built | Failure:
         arch = f"sm_{round(min(max(self._spec.capability, OLDEST), NEWEST) * 10)}"
-        return build_kernel(kernel, arch, self._cache / "kernels", self._cuda)
+        built = build_kernel(kernel, arch, self._cache / "kernels", self._cuda)
+        return built if isinstance(built, Failure) else guard_failure(built.library) or built
 
     def run(self, built: Built, calls: Sequence[Call], timeout_s: float) -> tuple[Outcome | Failure, ...]:
         folder = Path(tempfile.mkdtemp(prefix="job-", dir=self._scratch.name))
         try:
             job = Job(
                 str(built.library), built.kernel.entry, str(self.runtime()), self._spec.name, self.name,
-                built.resources, tuple(self._job_call(call) for call in calls), timeout_s, self._sass(built),
+                built.resources, tuple(self.job_call(call) for call in calls), timeout_s, self._sass(built),
             )  # fmt: skip
             (folder / "job.json").write_text(json.dumps(to_plain(job)))
             environment = {key: os.environ[key] for key in KEPT_ENVIRONMENT if key in os.environ}
-            command = (sys.executable, "-m", "cupilot.devices.worker", str(folder))
-            ended = run_limited(command, folder, timeout_s + GRACE_S, environment | {"HOME": str(folder)})
-            return tuple(self._result(folder, number, ended, timeout_s) for number in range(len(calls)))
+            # restrictions on files bind the thread that asks for them, so there must be one only
+            environment |= {"HOME": str(folder), "OPENBLAS_NUM_THREADS": "1"}
+            command = (sys.executable, "-P", "-m", "cupilot.devices.worker", str(folder))
+            ended = run_limited(command, folder, timeout_s + GRACE_S, environment)
+            return tuple(_result(number, ended, timeout_s) for number in range(len(calls)))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -100,55 +106,58 @@ class VirtualDevice:
         """How the machine code makes the PTX's loads and stores; nothing where that cannot be found out."""
         return kernel_sass(built.library.with_name(CUBIN), built.ptx, self._cuda, self._cache / "sass")
 
-    def _job_call(self, call: Call) -> JobCall:
-        arguments = tuple(
-            JobArgument(str(self._file(a)), TensorSpec(a.shape, str(a.dtype)))
-            if isinstance(a, np.ndarray)
-            else JobArgument(value=a)
-            for a in call.arguments
-        )
-        return JobCall(call.label, arguments, call.outputs, call.sample_budget)
+    def job_call(self, call: Call) -> JobCall:
+        """A call as workers take it, its arrays in files."""
+        arguments = tuple(self._argument(argument) for argument in call.arguments)
+        return JobCall(call.label, arguments, call.outputs, call.sample_budget, call.order)
+
+    def _argument(self, value: Any) -> JobArgument:
+        if isinstance(value, np.ndarray):
+            return JobArgument(str(self._file(value)), TensorSpec(value.shape, str(value.dtype)))
+        if isinstance(value, (list, tuple)):
+            return JobArgument(items=tuple(self._argument(item) for item in value))
+        return JobArgument(value=value)
 
     def _file(self, array: Array) -> Path:
-        """Arrays are the same for all candidates of a task, so each is written once."""
+        """Arrays are the same for all candidates of a task, so each is written once; of a tiled one, its tile."""
         with self._lock:
             if id(array) not in self._files:
                 path = Path(self._scratch.name) / f"array{len(self._files)}"
-                np.ascontiguousarray(array).tofile(path)
+                tile = array.tile if isinstance(array, Tiled) else None
+                np.ascontiguousarray(array if tile is None else tile).reshape(-1).view(np.uint8).tofile(path)
                 self._files[id(array)] = (array, path)
             return self._files[id(array)][1]
 
-    def _result(self, folder: Path, number: int, ended: Ended, timeout_s: float) -> Outcome | Failure:
-        path = folder / f"answer{number}.json"
-        if not path.exists():
-            return _process_failure(ended, timeout_s)
-        answer = from_plain(Answer, json.loads(path.read_text()))
-        if answer.failure is not None or answer.profile is None:
-            return answer.failure or _process_failure(ended, timeout_s)
-        pairs = [_output(folder / f"answer{number}.{i}", spec) for i, spec in enumerate(answer.outputs)]
-        return Outcome(tuple(values for values, _ in pairs), tuple(written for _, written in pairs), answer.profile)
+
+def _result(number: int, ended: Ended, timeout_s: float) -> Outcome | Failure:
+    if number >= len(ended.answers):
+        return process_failure(ended, timeout_s)
+    record, *arrays = ended.answers[number]
+    answer = from_plain(Answer, json.loads(bytes(record)))
+    if answer.failure is not None or answer.profile is None:
+        return answer.failure or process_failure(ended, timeout_s)
+    left = iter(arrays)
+    forms = zip(answer.outputs, answer.whole, answer.aliases, strict=True)
+    outputs = [_output(left, spec, whole, alias) for spec, whole, alias in forms]
+    return Outcome(tuple(outputs), answer.profile)
 
 
-def _output(stem: Path, spec: TensorSpec) -> tuple[Array, Array]:
-    """An output and which of its elements were written."""
-    whole = Path(f"{stem}.npy")
-    if whole.exists():
-        values = np.load(whole)
-        return values, np.broadcast_to(np.True_, values.shape)
-    # zero pages cost nothing until they are touched, and few are
-    values, written = np.zeros(spec.elements, NUMPY[spec.dtype]), np.zeros(spec.elements, np.bool_)
-    where = np.load(f"{stem}.where.npy")
-    values[where], written[where] = np.load(f"{stem}.part.npy"), True
-    return values.reshape(spec.shape), written.reshape(spec.shape)
+def _output(parts: Iterator[memoryview], spec: TensorSpec, whole: bool, alias: str) -> Output:
+    where = None if whole else np.frombuffer(next(parts), np.int64)
+    return Output(spec.shape, np.frombuffer(next(parts), dtype_of(spec.dtype)), where, alias)
 
 
-def _process_failure(ended: Ended, timeout_s: float) -> Failure:
-    """Why there is no answer."""
-    if ended.timed_out:
-        return Failure("run", "time-out", f"the candidate did not return within {timeout_s:g} s", ended.output)
-    if ended.status < 0:
-        name = signal.Signals(-ended.status).name
-        return Failure("run", "crash", f"the candidate's host code crashed with {name}", ended.output)
+def process_failure(ended: Ended, timeout_s: float) -> Failure:
+    """Why a process gave no answer."""
     last = ended.output.strip().rpartition("\n")[2]
-    return Failure("run", "crash", f"the candidate ended its process early (status {ended.status}) {last}".rstrip(),
-                   ended.output)  # fmt: skip
+    if ended.timed_out:
+        kind, message = "time-out", f"the candidate did not return within {timeout_s:g} s"
+    elif ended.excess:
+        kind, message = "limit", f"the candidate {ended.excess}"
+    elif ended.status < 0:
+        # what the guard on device memory says when it strikes is the reason
+        reason = f": {last}" if "device memory" in last else ""
+        kind, message = "crash", f"the candidate's host code crashed with {signal.Signals(-ended.status).name}{reason}"
+    else:
+        kind, message = "crash", f"the candidate ended its process early (status {ended.status}) {last}".rstrip()
+    return Failure("run", kind, message, ended.output)

@@ -1,7 +1,8 @@
 """The worker process: ``python -m cupilot.devices.worker FOLDER``.
 
-Runs one candidate's calls on the virtual GPU and writes an answer for each.  The candidate's host
-code lives in this process, so nothing here knows the expected results.
+Runs one candidate's calls on the virtual GPU and sends an answer for each.  The candidate's host code lives in this
+process, so nothing here knows the expected results, and the process gives up all rights that it does not need before
+the candidate is loaded.
 """
 
 from __future__ import annotations
@@ -12,33 +13,53 @@ import sys
 import time
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from cupilot.contracts import Array
-from cupilot.devices.job import NUMPY, Answer, Job, JobCall
-from cupilot.devices.process import limit_self
+from cupilot.arrays import Array
+from cupilot.devices.job import Answer, Job, JobArgument, JobCall
+from cupilot.devices.process import Channel, limit_self, open_channel
+from cupilot.devices.sandbox import confine
 from cupilot.gpu import load_spec
-from cupilot.records import ITEM_BYTES, Failure, Scalar, TensorSpec, from_plain, to_plain
+from cupilot.records import ITEM_BYTES, Failure, Profile, TensorSpec, from_plain, to_plain
 from cupilot.toolchain.abi import Library, TensorValue, WrapperError
 from cupilot.vgpu.machine import Finding, Machine
 
+HOST_BYTES = 4096
+
 
 def main(folder: Path) -> int:
+    channel = open_channel()
     job = from_plain(Job, json.loads((folder / "job.json").read_text()))
     limit_self(job.timeout_s)
     machine = Machine(load_spec(job.gpu), Path(job.runtime), dict(job.resources), job.device, job.sass)
+    # translations are kept for other candidates, so a process without a candidate makes them
+    machine.hire(lambda kept: confine([kept], [kept]))
+    confine([Path(job.library), Path(job.runtime).parent, *job.files()])
+    machine.begin(None, job.timeout_s)
     try:
         library = Library(Path(job.library))
+        failure = _early_failure(machine)
     except WrapperError as error:
         failure = Failure("load", error.kind, _load_message(str(error)))
-        for number in range(len(job.calls)):
-            _write(folder, number, Answer(failure))
+    if failure is not None:
+        for _ in job.calls:
+            _send(channel, Answer(failure))
         return 0
-    worker = Worker(folder, job, machine, library)
-    for number, call in enumerate(job.calls):
-        _write(folder, number, worker.call(number, call))
+    worker = Worker(job, machine, library)
+    for call in job.calls:
+        _send(channel, *worker.call(call))
     return 0
+
+
+def _early_failure(machine: Machine) -> Failure | None:
+    """Work before the first call is work that no call pays for."""
+    profile = machine.profile()
+    if not profile.launches and not profile.operations:
+        return None
+    what = profile.launches[0].kernel if profile.launches else profile.operations[0].kind
+    return Failure("load", "work-at-load", f"the candidate works on the device while it is loaded: {what}")
 
 
 def _load_message(text: str) -> str:
@@ -46,82 +67,119 @@ def _load_message(text: str) -> str:
     return f"unsupported on the virtual GPU: the runtime call {symbol}" if symbol != text else text
 
 
-def _write(folder: Path, number: int, answer: Answer) -> None:
-    """The answer appears whole or not at all."""
-    draft = folder / f"answer{number}.part"
-    draft.write_text(json.dumps(to_plain(answer)))
-    draft.rename(folder / f"answer{number}.json")
+def _send(channel: Channel, answer: Answer, arrays: tuple[Array, ...] = ()) -> None:
+    channel.send(json.dumps(to_plain(answer)).encode(), *(np.ascontiguousarray(array).data for array in arrays))
 
 
 class Worker:
     """One candidate, loaded."""
 
-    def __init__(self, folder: Path, job: Job, machine: Machine, library: Library) -> None:
-        self._folder = folder
+    def __init__(self, job: Job, machine: Machine, library: Library) -> None:
         self._job = job
         self._machine = machine
         self._library = library
         self._deadline_s = time.monotonic() + job.timeout_s
+        self._buffers = Buffers(machine)
 
-    def call(self, number: int, call: JobCall) -> Answer:
-        """Run the wrapper once; outputs go to files beside the answer."""
+    def call(self, call: JobCall) -> tuple[Answer, tuple[Array, ...]]:
+        """Run the wrapper once; gives the answer and the arrays that go with it."""
         machine = self._machine
-        machine.begin(call.sample_budget, max(self._deadline_s - time.monotonic(), 0.001))
         tensors: list[tuple[TensorValue, str]] = []
-        values: list[TensorValue | Scalar | None] = []
-        for argument in call.arguments:
-            if argument.tensor is not None:
-                tensors.append((self._upload(argument.file, argument.tensor), argument.file))
-                values.append(tensors[-1][0])
-            else:
-                values.append(argument.value)
+        values = [self._value(argument, tensors) for argument in call.arguments]
         outputs = [self._allocate(tensor) for tensor in call.outputs] if self._fills_outputs(values, call) else []
-        answer = self._answer(number, values, tensors, outputs)
+        machine.begin(call.sample_budget, max(self._deadline_s - time.monotonic(), 0.001), order=call.order)
+        answer = self._answer(values, tensors, outputs)
         self._library.release()
-        for value in [*(value for value, _ in tensors), *outputs]:
-            machine.free(value.pointer)
+        for output in outputs:
+            machine.free(output.pointer)
+        self._buffers.rest()
         return answer
 
-    def _fills_outputs(self, values: list[TensorValue | Scalar | None], call: JobCall) -> bool:
+    def _value(self, argument: JobArgument, tensors: list[tuple[TensorValue, str]]) -> Any:
+        """An argument in device memory; tensors are noted down with the file that they are from."""
+        if argument.items is not None:
+            return [self._value(item, tensors) for item in argument.items]
+        if argument.tensor is None:
+            return argument.value
+        address = self._buffers.filled(Path(argument.file), argument.tensor.bytes)
+        value = TensorValue(address, argument.tensor.shape, _strides(argument.tensor.shape), argument.tensor.dtype)
+        tensors.append((value, argument.file))
+        return value
+
+    def _fills_outputs(self, values: list[Any], call: JobCall) -> bool:
         """Whether the wrapper returns nothing and takes the outputs after the other arguments."""
         takes, _, gives = dict(self._library.entries()).get(self._job.entry, "").partition(" -> ")
         return gives == "None" and takes.count(",") + 1 == len(values) + len(call.outputs)
 
     def _allocate(self, tensor: TensorSpec) -> TensorValue:
-        address = ctypes.c_void_p()
-        status = ctypes.CDLL(self._job.runtime).cudaMalloc(ctypes.byref(address), ctypes.c_size_t(tensor.bytes))
-        if status != 0:
-            raise MemoryError(f"{tensor.bytes} bytes of device memory")
-        return TensorValue(address.value or 0, tensor.shape, _strides(tensor.shape), tensor.dtype)
-
-    def _upload(self, file: str, tensor: TensorSpec) -> TensorValue:
-        address = self._machine.map_file(Path(file), tensor.bytes)
+        address = self._machine.allocate(max(tensor.bytes, 1))
         return TensorValue(address, tensor.shape, _strides(tensor.shape), tensor.dtype)
 
     def _answer(
-        self,
-        number: int,
-        values: list[TensorValue | Scalar | None],
-        tensors: list[tuple[TensorValue, str]],
-        outputs: list[TensorValue],
-    ) -> Answer:
+        self, values: list[Any], tensors: list[tuple[TensorValue, str]], outputs: list[TensorValue]
+    ) -> tuple[Answer, tuple[Array, ...]]:
         machine = self._machine
         try:
-            results = self._library.call(self._job.entry, [*values, *outputs])
+            with machine.guarded():
+                results = self._library.call(self._job.entry, [*values, *outputs])
+            machine.end()
         except WrapperError as error:
+            machine.end()
             found = _finding_failure(machine.findings(), self._job)
-            return Answer(found or Failure("run", error.kind, str(error)))
+            return Answer(found or Failure("run", error.kind, str(error))), ()
+        profile, results = machine.profile(), results or tuple(outputs)
         failure = (
             _finding_failure(machine.findings(), self._job)
             or _launch_failure(machine)
             or _input_failure(machine, tensors)
+            or _host_failure(profile)
         )
         if failure is not None:
-            return Answer(failure)
-        results = results or tuple(outputs)
-        _keep_outputs(self._folder, number, machine, results)
+            return Answer(failure), ()
+        pairs = [_output(machine, result) for result in results]
         specs = tuple(TensorSpec(tuple(result.shape), result.dtype) for result in results)
-        return Answer(None, machine.profile(), specs)
+        whole = tuple(where is None for where, _ in pairs)
+        aliases = tuple(_alias(result, [value for value, _ in tensors]) for result in results)
+        # copied, because the memory is given back before the answer is sent
+        arrays = tuple(np.array(array) for pair in pairs for array in pair if array is not None)
+        return Answer(None, profile, specs, whole, aliases), arrays
+
+
+class Buffers:
+    """Device memory for inputs: a buffer comes back with other values, but never in the very next call.
+
+    So a candidate that keeps a result by the address of its input is found out.  Large tensors are mapped
+    instead of copied, and get an address of their own each time.
+    """
+
+    MAPPED_BYTES = 64 << 20
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._free: dict[int, list[int]] = {}
+        self._used: list[tuple[int, int]] = []
+        self._resting: list[tuple[int, int]] = []
+        self._mapped: list[int] = []
+
+    def filled(self, file: Path, size: int) -> int:
+        """A buffer with a file's content, repeated if it is shorter."""
+        if size >= self.MAPPED_BYTES:
+            self._mapped.append(self._machine.map_file(file, size))
+            return self._mapped[-1]
+        free = self._free.get(size)
+        address = free.pop(0) if free else self._machine.allocate(max(size, 1))
+        self._used.append((size, address))
+        self._machine.write(address, np.fromfile(file, np.uint8))
+        return address
+
+    def rest(self) -> None:
+        """The call is over: what it used is free after the next one."""
+        for size, address in self._resting:
+            self._free.setdefault(size, []).append(address)
+        self._resting, self._used = self._used, []
+        for address in self._mapped:
+            self._machine.free(address)
+        self._mapped = []
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -154,35 +212,55 @@ def _launch_failure(machine: Machine) -> Failure | None:
 
 def _input_failure(machine: Machine, tensors: list[tuple[TensorValue, str]]) -> Failure | None:
     for number, (value, file) in enumerate(tensors):
-        if not machine.stored(value.pointer):
+        size = prod(value.shape) * ITEM_BYTES[value.dtype]
+        if not size or not machine.stored(value.pointer):
             continue
-        raw = np.dtype(np.uint8)
-        now = machine.view(value.pointer, (Path(file).stat().st_size,), raw)
-        if not np.array_equal(now, np.memmap(file, raw, "r")):
-            return Failure("verify", "input-changed", f"the kernel changed its input {number}")
+        given = np.fromfile(file, np.uint8)
+        now = machine.view(value.pointer, (size,), np.dtype(np.uint8))
+        for start in range(0, size, given.size):
+            part = now[start : start + given.size]
+            if not np.array_equal(part, given[: part.size]):
+                return Failure("verify", "input-changed", f"the kernel changed its input {number}")
     return None
 
 
-def _keep_outputs(folder: Path, number: int, machine: Machine, results: tuple[TensorValue, ...]) -> None:
-    """Every output in row-major order, whatever its layout; where it is not whole, its written elements."""
-    for index, result in enumerate(results):
-        item = np.dtype(NUMPY[result.dtype])
-        span = 1 + sum((size - 1) * stride for size, stride in zip(result.shape, result.strides, strict=True))
-        span = span if prod(result.shape) else 0
-        values = _laid_out(machine.view(result.pointer, (span,), item), result)
-        stem = folder / f"answer{number}.{index}"
-        where = machine.stored_elements(result.pointer, span, ITEM_BYTES[result.dtype])
-        if where is not None and tuple(result.strides) != _strides(result.shape):
-            written = np.zeros(span, np.bool_)
-            written[where] = True
-            where = np.flatnonzero(_laid_out(written, result))
-            where = None if where.size == values.size else where  # what is unwritten lies between the elements
-        if where is None:
-            np.save(f"{stem}.npy", values)
-        else:
-            np.save(f"{stem}.where.npy", where)
-            # a copy of a large output in another layout would touch all of its memory
-            np.save(f"{stem}.part.npy", values.reshape(-1)[where] if values.flags.c_contiguous else values.flat[where])
+def _host_failure(profile: Profile) -> Failure | None:
+    """A wrapper may look at a number or two; who takes whole tensors to the host means to compute there."""
+    taken = sum(operation.bytes for operation in profile.operations if operation.kind == "device-to-host")
+    if taken <= HOST_BYTES:
+        return None
+    message = f"the wrapper takes {taken} bytes to the host: a candidate must compute on the device"
+    return Failure("run", "computed-on-host", message)
+
+
+def _alias(result: TensorValue, inputs: list[TensorValue]) -> str:
+    """The input in whose memory a result lies, or nothing."""
+    for number, value in enumerate(inputs):
+        if prod(result.shape) and 0 <= result.pointer - value.pointer < prod(value.shape) * ITEM_BYTES[value.dtype]:
+            return f"input {number}"
+    return ""
+
+
+# bfloat16 has no NumPy type that files know; its bits travel as uint16
+NUMPY = {name: name for name in ITEM_BYTES} | {"bfloat16": "uint16"}
+
+
+def _output(machine: Machine, result: TensorValue) -> tuple[Array | None, Array]:
+    """Flat positions of the written elements (None: all of them) and these elements, in row-major order."""
+    item = np.dtype(NUMPY[result.dtype])
+    span = 1 + sum((size - 1) * stride for size, stride in zip(result.shape, result.strides, strict=True))
+    span = span if prod(result.shape) else 0
+    values = _laid_out(machine.view(result.pointer, (span,), item), result)
+    where = machine.stored_elements(result.pointer, span, ITEM_BYTES[result.dtype])
+    if where is not None and tuple(result.strides) != _strides(result.shape):
+        written = np.zeros(span, np.bool_)
+        written[where] = True
+        where = np.flatnonzero(_laid_out(written, result))
+        where = None if where.size == values.size else where  # what is unwritten lies between the elements
+    if where is None:
+        return None, values
+    # a copy of a large output in another layout would touch all of its memory
+    return where, values.reshape(-1)[where] if values.flags.c_contiguous else values.flat[where]
 
 
 def _laid_out(memory: Array, result: TensorValue) -> Array:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cupilot.errors import StoreError
-from cupilot.records import Evaluation, RunResult, Strategy, to_plain
+from cupilot.records import Evaluation, Kernel, RunResult, Strategy, Task, to_plain
 from cupilot.strategies.algebra import canonical, move_text, order
 
 BEST = "best.cu"
@@ -35,6 +35,19 @@ def evaluation_report(evaluation: Evaluation) -> dict[str, Any]:
         "speedup": evaluation.speedup,
         "checks": to_plain(evaluation.checks),
         "profile": to_plain(evaluation.profile),
+        "proof": to_plain(evaluation.proof),
+        "measurement": to_plain(evaluation.measurement),
+    }
+
+
+def repeat_report(task: Task, kernel: Kernel, timeout_s: float) -> dict[str, Any]:
+    """What ``cupilot verify`` needs to make an evaluation again; the proof's digests are of these texts."""
+    return {
+        "repeat": {
+            "task": {"name": task.name, "source": task.source, "precision": task.precision},
+            "kernel": to_plain(kernel),
+            "timeout_s": timeout_s,
+        }
     }
 
 
@@ -57,8 +70,14 @@ def run_report(result: RunResult) -> dict[str, Any]:
         "folder": result.folder,
         "strategy": canonical(result.best.strategy),
         "first": evaluation_report(result.first.evaluation),
-        "best": evaluation_report(result.best.evaluation),
+        "best": evaluation_report(result.best.evaluation) | _repeat(result),
     }
+
+
+def _repeat(result: RunResult) -> dict[str, Any]:
+    info = result.info
+    task = Task(info.task, info.task_source, (), (), (), result.best.evaluation.precision)
+    return repeat_report(task, result.best.kernel, info.timeout_s)
 
 
 def moves_text(strategy: Strategy) -> str:

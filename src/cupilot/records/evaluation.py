@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cupilot.records.measurement import Measurement
+from cupilot.records.proof import Proof
+
 SOURCES = ("modelled", "measured", "recorded")
 
 
@@ -201,6 +204,8 @@ class Evaluation:
     profile: Profile | None = None
     checks: tuple[Check, ...] = ()
     precision: str = "fp32"
+    proof: Proof | None = None
+    measurement: Measurement | None = None
 
     @property
     def correct(self) -> bool:
@@ -213,4 +218,6 @@ class Evaluation:
             return None
         if {self.timing.source, self.baseline.source} == {"measured", "modelled"}:
             return None
+        if self.measurement is not None and self.measurement.comparisons:
+            return self.measurement.comparisons[0].speedup
         return self.baseline.time_s / self.timing.time_s

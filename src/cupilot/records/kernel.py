@@ -1,19 +1,30 @@
-"""A candidate: one ``.cu`` file in torch-extension form."""
+"""A candidate: one file, as people write it for PyTorch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
 
+FORMS = ("extension", "modelnew", "modelnew+torch")
+
 
 @dataclass(frozen=True)
 class Kernel:
-    """Source text with ``__global__`` kernels and a host function that launches them."""
+    """Source text, the function to call, and what to call it with.
+
+    ``form`` is ``extension`` (a ``.cu`` file with ``__global__`` kernels and a host function ``entry`` that launches
+    them) or ``modelnew`` (a Python file with a class ``ModelNew`` that builds such sources itself; with ``+torch`` it
+    may also compute with PyTorch).  ``arguments`` are expressions over ``inputs`` and ``model``, separated by commas;
+    empty: bound by their names and order.
+    """
 
     source: str
     entry: str = "forward"
+    arguments: str = ""
+    form: str = "extension"
 
     @property
     def digest(self) -> str:
-        """Content address: the same source and entry always have the same digest."""
-        return sha256(f"{self.entry}\0{self.source}".encode()).hexdigest()[:16]
+        """Content address: the same source, entry and arguments always have the same digest."""
+        more = "".join(f"\0{part}" for part in (self.arguments, "" if self.form == FORMS[0] else self.form) if part)
+        return sha256(f"{self.entry}\0{self.source}{more}".encode()).hexdigest()[:16]

@@ -8,6 +8,7 @@ from json import dumps
 from math import isfinite
 
 from cupilot.records.evaluation import SOURCES
+from cupilot.records.proof import Proof
 from cupilot.records.strategy import Strategy
 
 
@@ -26,29 +27,6 @@ class Sizes:
     def __post_init__(self) -> None:
         if self.elements < 1 or (self.row is not None and self.row < 1) or min(self.product or (1,)) < 1:
             raise ValueError("sizes must be positive")
-
-
-@dataclass(frozen=True)
-class Proof:
-    """How a record's numbers are known; enough to make and check the kernel again.
-
-    ``source`` and ``task`` are SHA-256 digests of the kernel's and the task's text, ``tools`` pairs of name
-    and version, ``seed`` that of the inputs, ``checks`` the comparisons that were made and ``worst`` the
-    largest error among them as a share of what was allowed.
-    """
-
-    source: str
-    task: str
-    tools: tuple[tuple[str, str], ...]
-    seed: int
-    checks: int
-    worst: float
-
-    def __post_init__(self) -> None:
-        if self.checks < 1:
-            raise ValueError("a proof needs at least one comparison")
-        if not 0 <= self.worst <= 1:
-            raise ValueError(f"the worst error is a share of what was allowed, not {self.worst}")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from math import prod
 
 from cupilot.gpu.work import PRODUCTS, base_name, tensors
 from cupilot.records import Check, Evaluation, Guidance, Individual, Op, Task, TensorSpec
-from cupilot.records.pool import PoolRecord, Proof, Sizes
+from cupilot.records.pool import PoolRecord, Sizes
+from cupilot.records.proof import Proof
 from cupilot.strategies.deck import LIMITS, ZONES
 from cupilot.strategies.pool_tags import family, operator_tag, operator_tags
 

@@ -1,7 +1,12 @@
 """Task files in KernelBench form: loading, smaller versions, and inputs with their references."""
 
-from cupilot.tasks.case import KINDS, Case, make_case
+from cupilot.tasks.case import Case, Expectation, draw_case, learn_structures, make_case
+from cupilot.tasks.draw import KINDS
 from cupilot.tasks.load import PRECISIONS, load_task
 from cupilot.tasks.scale import scaled_tasks
+from cupilot.tasks.slices import SlicedCase, Slicing, find_slicing
 
-__all__ = ["KINDS", "PRECISIONS", "Case", "load_task", "make_case", "scaled_tasks"]
+__all__ = [
+    "KINDS", "PRECISIONS", "Case", "Expectation", "SlicedCase", "Slicing", "draw_case", "find_slicing",
+    "learn_structures", "load_task", "make_case", "scaled_tasks",
+]  # fmt: skip

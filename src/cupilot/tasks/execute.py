@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import random
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 REASON_CHARACTERS = 240
+_ALONE = threading.RLock()
 
 
 def read_source(path: Path) -> str:
@@ -60,10 +62,16 @@ def _reason(error: Exception) -> str:
 def isolated(seed: int) -> Iterator[None]:
     """Seed every global generator for the block, and undo that and the default type afterwards.
 
-    What the file prints goes to stderr, because stdout belongs to the command's own result.
+    What the file prints goes to stderr, because stdout belongs to the command's own result.  All of this is the whole
+    process's, so one thread at a time is in here.
     """
     import torch
 
+    with _ALONE:
+        yield from _isolated(torch, seed)
+
+
+def _isolated(torch: Any, seed: int) -> Iterator[None]:
     states = (torch.get_rng_state(), np.random.get_state(), random.getstate(), torch.get_default_dtype())
     try:
         torch.manual_seed(seed)

@@ -73,7 +73,7 @@ def _arguments(model: torch.nn.Module, inputs: tuple[Any, ...], where: str) -> t
     import torch
 
     found: list[Argument] = []
-    for name, value in zip(_forward_names(model, len(inputs)), inputs, strict=True):
+    for name, value in zip(forward_names(model, len(inputs)), inputs, strict=True):
         if isinstance(value, torch.Tensor):
             found.append(Argument(name, "input", tensor=spec_of(value, where)))
         else:
@@ -89,7 +89,8 @@ def _arguments(model: torch.nn.Module, inputs: tuple[Any, ...], where: str) -> t
     return tuple(found)
 
 
-def _forward_names(model: torch.nn.Module, count: int) -> list[str]:
+def forward_names(model: torch.nn.Module, count: int) -> list[str]:
+    """Names of ``forward``'s parameters for so many inputs; made up where there are none."""
     named = [
         parameter.name
         for parameter in inspect.signature(model.forward).parameters.values()

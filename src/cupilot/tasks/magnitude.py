@@ -39,8 +39,11 @@ def bin_of(values: Array) -> Array:
     return bins
 
 
-def error_by_magnitude(expected: Array, native: Array) -> Array:
-    """Root mean square of ``native - expected`` around each bin; zeros for integers and for no data."""
+def error_by_magnitude(expected: Array, native: Array, rounding: float = 0.0) -> Array:
+    """Root mean square of ``native - expected`` around each bin; zeros for integers and for no data.
+
+    ``rounding`` is a share of the result by which everybody is off who stores it, and which does not count.
+    """
     counts, squares = np.zeros(BINS), np.zeros(BINS)
     if expected.dtype.kind == "f":
         reference, other = expected.reshape(-1), native.reshape(-1)
@@ -51,7 +54,8 @@ def error_by_magnitude(expected: Array, native: Array) -> Array:
                 value, result = value[finite], result[finite]
             bins = bin_of(value)
             counts += np.bincount(bins, minlength=BINS)
-            squares += np.bincount(bins, weights=(result - value) ** 2, minlength=BINS)
+            excess = np.maximum(np.abs(result - value) - rounding * np.abs(value), 0.0)
+            squares += np.bincount(bins, weights=excess**2, minlength=BINS)
     return _smooth(counts, squares)
 
 

@@ -1,8 +1,9 @@
 """Smaller versions of a task, made by replacing the integer constants at the top of its file.
 
-Two versions: a round one (all sizes divided by one power of two, multiples of 32, so that equal
-and divisible sizes stay so) and an odd one (a different prime for every constant, so that a
-swapped axis or a missing remainder shows).  Each is loaded and run before it is returned.
+Two versions: a round one (all sizes divided by one power of two, multiples of 32 where that is small
+enough and of less where it is not, so that equal and divisible sizes stay so) and an odd one (a different
+prime for every constant, so that a swapped axis or a missing remainder shows; where the module does not take
+that, for all but one).  Each is loaded and run before it is returned.
 Not covered: sizes written inside functions, and constants below 32, which are mostly modes
 (kernel size, heads, an axis) and not sizes.
 """
@@ -21,6 +22,8 @@ from cupilot.tasks.case import make_case
 from cupilot.tasks.load import task_from_source, tensor_elements
 
 SMALLEST_SIZE = 32
+FLOORS = (32, 16, 8, 4)
+"""Smallest sizes of versions, the first that suffices: tensors of four and five axes need smaller ones."""
 STEPS = 24
 """Halvings that are tried; 2^24 brings every size that fits a GPU down to the smallest."""
 
@@ -103,33 +106,37 @@ def _replaced(source: str, constants: tuple[_Constant, ...], sizes: tuple[int, .
 
 
 def _round_sizes(constants: tuple[_Constant, ...]) -> Iterator[tuple[int, ...]]:
-    for step in range(1, STEPS):
-        yield tuple(_rounded(constant.value >> step) for constant in constants)
+    for floor in FLOORS:
+        for step in range(1, STEPS):
+            yield tuple(max(floor, size - size % floor) for size in (c.value >> step for c in constants))
 
 
 def _odd_sizes(constants: tuple[_Constant, ...]) -> Iterator[tuple[int, ...]]:
-    """Primes; if the module insists on equal sizes, the same prime for equal constants."""
+    """Primes; the same prime for equal constants if the module insists; primes for all but one constant."""
+    values = [constant.value for constant in constants]
     for together in (False, True):
-        for step in range(STEPS):
-            yield _primes([constant.value >> step for constant in constants], together)
+        for floor in FLOORS:
+            for step in range(STEPS):
+                yield _primes(values, floor, step, together)
+    for kept in range(len(values)):
+        for floor in FLOORS:
+            sizes = list(_primes(values, floor, STEPS, together=False))
+            sizes[kept] = max(floor, 8)
+            yield tuple(sizes)
 
 
-def _rounded(size: int) -> int:
-    return max(SMALLEST_SIZE, size - size % SMALLEST_SIZE)
-
-
-def _primes(sizes: list[int], together: bool) -> tuple[int, ...]:
+def _primes(values: list[int], floor: int, step: int, together: bool) -> tuple[int, ...]:
     """A prime above each size, or above a half or a quarter of it in turn; never the same one twice."""
     used: dict[int, int] = {}
     found: list[int] = []
-    for place, size in enumerate(sizes):
-        if together and size in used:
-            found.append(used[size])
+    for place, value in enumerate(values):
+        if together and value in used:
+            found.append(used[value])
             continue
-        prime = max(SMALLEST_SIZE, size) >> (place % 3) | 1
+        prime = max(3, max(floor, value >> step) >> (place % 3)) | 1
         while prime in found or not _is_prime(prime):
             prime += 2
-        used[size] = prime
+        used[value] = prime
         found.append(prime)
     return tuple(found)
 

@@ -8,7 +8,8 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from cupilot.contracts import Array, Built, Call, Device, Outcome
+from cupilot.arrays import Array
+from cupilot.contracts import Built, Call, Device, Outcome
 from cupilot.records import Failure, Kernel, TensorSpec
 
 
@@ -77,8 +78,8 @@ class DeviceContract:
     def test_runs_all_calls(self, device: Device) -> None:
         calls = (self.call(1000), self.call(256), self.call(1))
         for call, outcome in zip(calls, self.run(device, calls), strict=True):
-            np.testing.assert_allclose(outcome.outputs[0], self.expected(call), rtol=1e-6)
-            assert outcome.written[0].all(), "every element was stored to"
+            np.testing.assert_allclose(outcome.outputs[0].array, self.expected(call), rtol=1e-6)
+            assert outcome.outputs[0].written.all(), "every element was stored to"
 
     def test_does_not_touch_the_arguments(self, device: Device) -> None:
         call = self.call(512)

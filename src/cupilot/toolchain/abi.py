@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from cupilot.records import ITEM_BYTES, Scalar
 MAX_DIMENSIONS = 8
 MAX_RESULTS = 32
 ERROR_BYTES = 4096
+
+TAKE, GIVE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t), ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 NONE, TENSOR, INT, DOUBLE, BOOL, STRING, LIST = range(7)
 
@@ -91,6 +93,11 @@ class Library:
         self._release = self._library.cupilot_release
         self._release.argtypes = ()
         self._release.restype = None
+
+    def allocate_with(self, take: Callable[[int], int], give: Callable[[int], None]) -> None:
+        """Let tensors live in memory from ``take``, which gives 0 when there is none; neither may raise."""
+        self._allocator = TAKE(take), GIVE(give)  # callbacks must outlive their use
+        self._library.cupilot_allocator(*self._allocator)
 
     def entries(self) -> tuple[tuple[str, str], ...]:
         """Names and signatures, such as ``("forward", "(Tensor, int) -> Tensor")``."""

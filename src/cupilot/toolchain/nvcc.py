@@ -74,9 +74,17 @@ def _address(kernel: Kernel, unit: str, arch: str, cuda: Cuda, link: Sequence[Pa
 def _command(kernel: Kernel, arch: str, cuda: Cuda, link: Sequence[Path]) -> tuple[str | Path, ...]:
     virtual = arch.replace("sm_", "compute_")
     target = ("-gencode", f"arch={virtual},code={virtual}", f"--frandom-seed={kernel.digest}")
-    linked = [part for path in link for part in (path.resolve(), "-Xlinker", f"-rpath={path.resolve().parent}")]
+    linked = [part for path in map(Path.resolve, link) for part in _linked(path)]
     files = ("-I", INCLUDE, "-I", HEADERS, "--keep", "--keep-dir", KEEP, UNIT, "-o", LIBRARY)
     return (cuda.nvcc, "-ccbin", cuda.host_compiler, *FLAGS, *target, *files, *linked)
+
+
+def _linked(library: Path) -> tuple[str, ...]:
+    """By its name, because nvcc knows no files whose names end with a version."""
+    return (
+        f"-L{library.parent}", "-Xlinker", "--no-as-needed", f"-l:{library.name}",
+        "-Xlinker", f"-rpath={library.parent}",
+    )  # fmt: skip
 
 
 def _write_sources(kernel: Kernel, unit: str, scratch: Path, cuda: Cuda) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.contracts import Array
+from cupilot.arrays import Array
 from cupilot.errors import MachineError
 from cupilot.gpu.occupancy import occupancy
 from cupilot.gpu.spec import GpuSpec
@@ -25,51 +26,22 @@ from cupilot.vgpu.ptx.syntax import Module, Variable
 from cupilot.vgpu.sites import site_counts
 from cupilot.vgpu.timing import model_time
 from cupilot.vgpu.translate import Translator
+from cupilot.vgpu.views import (
+    ELAPSED,
+    LOCATE,
+    REGISTERS,
+    RESIDENT,
+    TRANSLATE,
+    DeviceView,
+    FindingView,
+    LaunchView,
+    TrafficView,
+    declare,
+)
 from cupilot.vgpu.widths import Width, site_widths, wanted
 
 Triple = tuple[int, int, int]
-
-_TRANSLATE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint32)
-_RESIDENT = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint64)
-_ELAPSED = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)
-_LOCATE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p)
-_REGISTERS = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_char_p)
-
-
-class _Device(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char * 64),
-        *((n, ctypes.c_int32) for n in ("major", "minor", "sms", "clock_khz", "threads_per_block", "threads_per_sm",
-                                        "blocks_per_sm", "registers_per_sm")),
-        *((n, ctypes.c_uint64) for n in ("shared_per_block", "shared_per_block_optin", "shared_per_sm", "l1_bytes",
-                                         "l2_bytes", "dram_bytes", "dram_bytes_per_s")),
-    ]  # fmt: skip
-
-
-class _Finding(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_char_p), ("message", ctypes.c_char_p)]
-
-
-class _Traffic(ctypes.Structure):
-    _fields_ = [
-        (n, ctypes.c_uint64) for n in ("l2_read", "l2_write", "miss_read", "miss_write", "unique_read", "unique_write")
-    ]
-
-
-class _Launch(ctypes.Structure):
-    _fields_ = [
-        ("kernel", ctypes.c_char_p),
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("dynamic_shared", ctypes.c_uint32),
-        ("resident", ctypes.c_uint32),
-        ("id", ctypes.c_uint64),
-        ("blocks_run", ctypes.c_uint64),
-        ("counts", ctypes.POINTER(ctypes.c_uint64)),
-        ("basic_blocks", ctypes.c_uint64),
-        ("sites", ctypes.c_uint64),
-        ("allocations", ctypes.c_uint64),
-    ]
+PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -98,7 +70,7 @@ class Machine:
         self.sass = tuple(sass)
         # candidates are linked without a CUDA runtime and find these symbols in the global scope
         self._library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
-        self._declare()
+        declare(self._library)
         self._translator = Translator(self._library, runtime.parent / "translations")
         self._modules: dict[int, tuple[Module, str]] = {}
         self._codes: dict[int, KernelCode] = {}
@@ -106,33 +78,19 @@ class Machine:
         self._texts: list[bytes] = []
         # ctypes callbacks must outlive their use
         self._callbacks = (
-            _TRANSLATE(self._translate), _RESIDENT(self._resident), _ELAPSED(self._elapsed), _LOCATE(self._locate),
-            _REGISTERS(self._registers),
+            TRANSLATE(self._translate), RESIDENT(self._resident), ELAPSED(self._elapsed), LOCATE(self._locate),
+            REGISTERS(self._registers),
         )  # fmt: skip
         self._library.vgc_callbacks(*self._callbacks)
         self._library.vgc_device(ctypes.byref(self._device_record()))
 
-    def _declare(self) -> None:
-        lib = self._library
-        for name in ("vgc_launches", "vgc_findings", "vgc_operations", "vgc_image", "vgc_variable", "vgc_map_file",
-                     "vgc_stored_elements", "vgc_operation", "vgc_launch_traffic"):  # fmt: skip
-            getattr(lib, name).restype = ctypes.c_uint64
-        lib.vgc_settings.argtypes = [ctypes.c_uint64, ctypes.c_double, ctypes.c_uint32]
-        u64 = ctypes.c_uint64
-        lib.vgc_map_file.argtypes = [ctypes.c_char_p, u64]
-        lib.vgc_stored.argtypes = [u64]
-        lib.vgc_stored_elements.argtypes = [u64, u64, u64, u64, ctypes.c_void_p]
-        lib.vgc_launch_traffic.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
-        lib.vgc_launch.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
-        lib.vgc_finding.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
-        lib.vgc_operation.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
-        lib.vgc_variable.argtypes = [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p]
-        lib.cudaGetErrorString.restype = ctypes.c_char_p
-        lib.cudaFree.argtypes = [ctypes.c_void_p]
+    def hire(self, prepare: Callable[[Path], object]) -> None:
+        """Have kernels translated by another process; see `Translator.hire`."""
+        self._translator.hire(prepare)
 
-    def _device_record(self) -> _Device:
+    def _device_record(self) -> DeviceView:
         s = self.spec
-        return _Device(
+        return DeviceView(
             s.title.encode()[:63], int(s.capability), round(s.capability * 10) % 10, s.sms, int(s.clock_hz / 1e3),
             s.threads_per_block, s.threads_per_sm, s.blocks_per_sm, s.registers_per_sm, s.shared_bytes_per_block,
             s.shared_bytes_per_block_optin, s.shared_bytes_per_sm, s.l1_bytes_per_sm, s.l2_bytes, s.dram_bytes,
@@ -196,7 +154,7 @@ class Machine:
         if not address:
             raise PtxError(f"no room for the {variable.bytes} bytes of the variable {name}")
         if fresh.value and variable.initial:
-            ctypes.memmove(address, self._initial(image, module, variable), len(variable.initial))
+            self._library.vgc_first(address, self._initial(image, module, variable), len(variable.initial))
         return address
 
     def _initial(self, image: int, module: Module, variable: Variable) -> bytes:
@@ -237,10 +195,27 @@ class Machine:
 
     # --- calls -----------------------------------------------------------------------------
 
-    def begin(self, sample_budget: int | None, seconds_left: float, threads: int = 1) -> None:
-        """Forget the last call's launches and findings."""
+    def begin(self, sample_budget: int | None, seconds_left: float, threads: int = 1, order: int = 0) -> None:
+        """Forget the last call's launches and findings; what was written until now does not count as stored.
+
+        ``order`` is the seed of another order of the blocks, and of the warps within a block; 0 is by number.
+        """
         self._library.vgc_begin()
         self._library.vgc_settings(sample_budget or 0, seconds_left, threads)
+        self._library.vgc_order(order)
+
+    def end(self) -> None:
+        """The wrapper has returned: work that nothing waits for is a finding, and the candidate may start no more."""
+        self._library.vgc_end()
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Host code that touches device memory in here ends the process, after a message on standard error."""
+        self._library.vgc_guard_host(1)
+        try:
+            yield
+        finally:
+            self._library.vgc_guard_host(0)
 
     def run_program(self, journal: Path, seconds_left: float, checks: bool) -> None:
         """What follows in this process is a whole program: its findings go to a file as they are made."""
@@ -283,29 +258,38 @@ class Machine:
 
     def allocate(self, size: int) -> int:
         """A device buffer that nothing was written to."""
-        address = ctypes.c_void_p()
-        if self._library.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size)) or not address.value:
+        address = int(self._library.vgc_allocate(size))
+        if not address:
             raise MemoryError(f"{size} bytes of device memory")
-        return address.value
+        return address
 
     def upload(self, array: Array) -> int:
         """A device buffer with an array's content."""
-        source = np.ascontiguousarray(array)
-        address = self.allocate(source.nbytes)
-        self._library.cudaMemcpy(
-            ctypes.c_void_p(address), ctypes.c_void_p(source.ctypes.data), ctypes.c_size_t(source.nbytes), 1
-        )
+        address = self.allocate(array.nbytes)
+        self.write(address, array)
         return address
 
+    def write(self, address: int, array: Array) -> None:
+        """Fill a buffer with an array's content; between calls, because it counts as stored."""
+        source = np.ascontiguousarray(array)
+        self._library.vgc_upload(address, source.ctypes.data, source.nbytes)
+
     def map_file(self, path: Path, size: int) -> int:
-        """A device buffer with a file's content; pages are read when a kernel touches them."""
+        """A device buffer with a file's content; pages are read when a kernel touches them.
+
+        A file that is shorter than ``size`` is repeated over and over, and takes no more memory than once until it is
+        written to; its length must then be a multiple of the page size.
+        """
+        length = path.stat().st_size
+        if length < size and (length == 0 or length % PAGE_BYTES):
+            raise MachineError(f"{path} has {length} bytes, which cannot be repeated to fill {size}")
         address = int(self._library.vgc_map_file(str(path).encode(), size))
         if not address:
             raise MemoryError(f"{size} bytes of device memory")
         return address
 
     def stored(self, address: int) -> bool:
-        """Whether a kernel stored to a buffer."""
+        """Whether a kernel, a fill or a copy stored to a buffer since `begin`."""
         return bool(self._library.vgc_stored(address))
 
     def view(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -318,7 +302,10 @@ class Machine:
         return array
 
     def stored_elements(self, address: int, count: int, item: int) -> Array | None:
-        """Flat positions of the elements that were stored to; None when that is all of them."""
+        """Flat positions of the elements that were stored to since `begin`; None when that is all of them.
+
+        Those of a file mapped since then count as stored.
+        """
         lib = self._library
         total = int(lib.vgc_stored_elements(address, count, item, 0, None))
         if total == count:
@@ -335,7 +322,7 @@ class Machine:
     def findings(self) -> tuple[Finding, ...]:
         found = []
         for i in range(self._library.vgc_findings()):
-            view = _Finding()
+            view = FindingView()
             self._library.vgc_finding(i, ctypes.byref(view))
             found.append(Finding(view.kind.decode(), view.message.decode()))
         return tuple(found)
@@ -358,16 +345,16 @@ class Machine:
         return MemoryOperation((kind.value or b"").decode(), size)
 
     def launch(self, index: int) -> Launch:
-        view = _Launch()
+        view = LaunchView()
         self._library.vgc_launch(index, ctypes.byref(view))
         name = view.kernel.decode()
         code, resources = self._codes[view.id], self.resources_of(name)
         counts = [(view.counts[2 * b], view.counts[2 * b + 1]) for b in range(view.basic_blocks)]
         sites, traffic = site_counts(self._library, index, code.sites, self._widths[view.id]), []
         for number in range(view.allocations):
-            moved = _Traffic()
+            moved = TrafficView()
             size = self._library.vgc_launch_traffic(index, number, ctypes.byref(moved))
-            traffic.append(BufferTraffic(size, *(int(getattr(moved, field[0])) for field in _Traffic._fields_)))
+            traffic.append(BufferTraffic(size, *(int(getattr(moved, field[0])) for field in TrafficView._fields_)))
         grid, block = tuple(view.grid), tuple(view.block)
         blocks = grid[0] * grid[1] * grid[2]
         threads = block[0] * block[1] * block[2]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, choose_device, seconds
 from cupilot.cli.terminal import Terminal, duration, ratio
 from cupilot.errors import UserError
-from cupilot.evolution.result import evaluation_report
+from cupilot.evolution.result import evaluation_report, repeat_report
 from cupilot.records import Evaluation, Kernel, Timing
 
 LOG_LINES = 20
@@ -16,13 +17,17 @@ HELP = "verify and time one kernel"
 
 
 def configure(parser: ArgumentParser) -> None:
-    parser.add_argument("kernel", metavar="KERNEL.cu", help="a .cu file in torch-extension form")
+    parser.add_argument("kernel", metavar="KERNEL", help="a .cu file in torch-extension form, or a .py with ModelNew")
     parser.add_argument("--task", metavar="TASK.py", required=True, help="the PyTorch module, in KernelBench form")
     add_device(parser)
     parser.add_argument("--entry", metavar="NAME", default="forward", help="the host function to call (forward)")
+    parser.add_argument(
+        "--args", metavar="EXPRESSIONS", default="", help='what to call it with, such as "inputs[0], model.ln.eps"'
+    )
     parser.add_argument("--precision", metavar="P", default="fp32", help="what the kernel may compute in (fp32)")
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the inputs it is verified on (0)")
+    parser.add_argument("--seed", metavar="N", type=int, help="of the inputs it is verified on (nobody knows)")
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")
+    parser.add_argument("--allow-torch-ops", action="store_true", help="a ModelNew may compute with PyTorch as well")
     add_json(parser)
 
 
@@ -30,13 +35,15 @@ def run(options: Namespace, terminal: Terminal) -> int:
     from cupilot.evaluate import Evaluator
     from cupilot.tasks import load_task
 
-    kernel = read_kernel(Path(options.kernel), options.entry)
+    kernel = read_kernel(Path(options.kernel), options.entry, options.args, options.allow_torch_ops)
     task = load_task(Path(options.task), options.precision)
     device = choose_device(options.device, terminal)
+    # values that no candidate can know; the proof tells them afterwards
+    seed = secrets.randbits(32) if options.seed is None else options.seed
     with terminal.status("evaluating"):
-        evaluation = Evaluator(device, options.seed, options.timeout)(task, kernel)
+        evaluation = Evaluator(device, seed, options.timeout)(task, kernel)
     show(evaluation, terminal)
-    terminal.report(evaluation_report(evaluation))
+    terminal.report(evaluation_report(evaluation) | repeat_report(task, kernel, options.timeout))
     failure = evaluation.failure
     if failure is None:
         return 0
@@ -44,9 +51,10 @@ def run(options: Namespace, terminal: Terminal) -> int:
     return 1
 
 
-def read_kernel(path: Path, entry: str) -> Kernel:
+def read_kernel(path: Path, entry: str, arguments: str = "", allow_torch_ops: bool = False) -> Kernel:
+    form = ("modelnew+torch" if allow_torch_ops else "modelnew") if path.suffix == ".py" else "extension"
     try:
-        return Kernel(path.read_text(encoding="utf-8"), entry)
+        return Kernel(path.read_text(encoding="utf-8"), entry, arguments, form)
     except OSError as error:
         raise UserError(f"the kernel file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

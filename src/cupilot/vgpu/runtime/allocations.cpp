@@ -1,13 +1,14 @@
 // Device memory: buffers, and what is known of each of their bytes.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
-#include "engine.h"
+#include "marks.h"
 
 // Large pages spare the host's address translation; of buffers that are larger still, kernels touch only parts.
 constexpr u64 LARGE_PAGE = 2 << 20, LARGEST_WHOLE = 512 << 20;
@@ -23,39 +24,46 @@ void* lazy_pages(u64 bytes) {
 // and kernels that call malloc would use them up.
 struct Arena {
     u64 bytes = 0, used = 0;
-    u8 *data = nullptr, *states = nullptr, *readers = nullptr;
-    u32 *state_launches = nullptr, *reader_launches = nullptr;
+    u8* data = nullptr;
+    Marks writers, readers;
 
-    explicit Arena(u64 size) {
-        u8* parts = (u8*)lazy_pages(3 * size);
+    Arena(u64 size, bool host) {
+        u8* parts = (u8*)lazy_pages(3 * size + 2 * (size / SECTOR));
         u32* launches = (u32*)lazy_pages(2 * (size / PAGE) * sizeof(u32));
         if (!parts || !launches) return;
-        bytes = size, data = parts, states = parts + size, readers = parts + 2 * size;
-        state_launches = launches, reader_launches = launches + size / PAGE;
+        bytes = size, data = parts;
+        writers = {parts + 3 * size, parts + size, launches};
+        readers = {parts + 3 * size + size / SECTOR, parts + 2 * size, launches + size / PAGE};
+        if (size && !host) add_device_region((u64)data, size);
     }
 };
+
+static Marks from(const Marks& m, u64 offset) {
+    return {m.sectors + offset / SECTOR, m.bytes + offset, m.launches + offset / PAGE};
+}
+
 constexpr u64 SMALL = 1 << 20, SHARED_ARENA = 256 << 20, MOST = 1ull << 44;
 
-u64 allocate(u64 bytes, const char* name) {
+u64 allocate(u64 bytes, const char* name, bool host) {
     Engine& e = engine();
     std::lock_guard<std::mutex> guard(e.mutex);
     if (bytes > MOST) return 0;
     // one unmapped-to-kernels page behind each buffer keeps neighbours apart
     u64 size = ((bytes ? bytes : 1) + PAGE - 1) / PAGE * PAGE + PAGE;
-    static Arena small(0);
-    if (size <= SMALL && small.used + size > small.bytes) small = Arena(SHARED_ARENA);
+    static Arena shared[2] = {{0, false}, {0, true}};  // what host code may touch lies apart
+    Arena& small = shared[host];
+    if (size <= SMALL && small.used + size > small.bytes) small = Arena(SHARED_ARENA, host);
     // buffers that all start at the same place of a cache's ways would drive each other out of the host's caches
     constexpr u64 COLOURS = 16;
-    Arena own(size <= SMALL ? 0 : size + COLOURS * PAGE);
+    Arena own(size <= SMALL ? 0 : size + COLOURS * PAGE, host);
     own.used = e.by_index.size() * 5 % COLOURS * PAGE;
     Arena& arena = size <= SMALL ? small : own;
     if (arena.used + size > arena.bytes) return 0;
     u64 at = arena.used;
     arena.used += size;
     auto* a = new Allocation;
-    a->base = (u64)(arena.data + at), a->bytes = bytes, a->name = name ? name : "";
-    a->state = arena.states + at, a->readers = arena.readers + at;
-    a->state_launch = arena.state_launches + at / PAGE, a->reader_launch = arena.reader_launches + at / PAGE;
+    a->base = (u64)(arena.data + at), a->bytes = bytes, a->name = name ? name : "", a->host = host;
+    a->writers = from(arena.writers, at), a->readers = from(arena.readers, at);
     a->index = (u32)e.by_index.size();
     e.by_index.push_back(a);
     e.allocations.insert(
@@ -63,17 +71,6 @@ u64 allocate(u64 bytes, const char* name) {
                          [](Allocation* x, Allocation* y) { return x->base < y->base; }),
         a);
     return a->base;
-}
-
-static u64 stamp_bytes(u64 bytes) { return 2 * (bytes / 32 + 8) * sizeof(u32); }
-
-u32* new_stamps(u64 bytes) { return (u32*)(bytes <= SMALL ? calloc(1, stamp_bytes(bytes)) : lazy_pages(stamp_bytes(bytes))); }
-
-static void free_stamps(u32* stamps, u64 bytes) {
-    if (bytes <= SMALL)
-        free(stamps);
-    else
-        munmap(stamps, stamp_bytes(bytes));
 }
 
 bool release(u64 address) {
@@ -84,16 +81,15 @@ bool release(u64 address) {
     // addresses are never used again, so that a later access is recognised
     a->freed = true;
     u64 size = (a->bytes + PAGE - 1) / PAGE * PAGE;
+    if (size + PAGE > SMALL) drop_device_region(a->base);
     if (size) {
-        madvise((void*)a->base, size, MADV_DONTNEED);
-        madvise(a->state, size, MADV_DONTNEED);
-        madvise(a->readers, size, MADV_DONTNEED);
+        if (a->mapped)  // a file that is repeated is many mappings, of which a process has a limited number
+            mmap((void*)a->base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+        else
+            madvise((void*)a->base, size, MADV_DONTNEED);
+        madvise(a->writers.bytes, size, MADV_DONTNEED);
+        madvise(a->readers.bytes, size, MADV_DONTNEED);
     }
-    for (auto& stamps : e.stamps)
-        if (stamps.size() > a->index && stamps[a->index]) {
-            free_stamps(stamps[a->index], a->bytes);
-            stamps[a->index] = nullptr;
-        }
     return true;
 }
 
@@ -111,51 +107,108 @@ void mark_written(u64 address, u64 bytes) {
     a->stored = true;
     u64 offset = address - a->base;
     if (!offset && bytes >= a->bytes)
-        a->all_written = true;
-    else if (!a->all_written && bytes) {
+        a->all_written = a->filled = true;
+    else if (bytes) {
         bytes = std::min(bytes, a->bytes - offset);
-        memset(a->state + offset, WRITTEN, bytes);
-        for (u64 page = offset / PAGE; page <= (offset + bytes - 1) / PAGE; page++) a->state_launch[page] = BY_HOST;
+        fill(a->writers, offset, bytes, WRITTEN);
+        for (u64 page = offset / PAGE; page <= (offset + bytes - 1) / PAGE; page++) a->writers.launches[page] = BY_HOST;
     }
 }
 
-// How many elements were completely stored to; the positions of the first `capacity` are put down.
+bool is_left_over(u64 address, u64 bytes) {
+    Allocation* a = find_allocation(address);
+    return a && a->left_over && !a->all_written && !every(a->writers, address - a->base, bytes, marked_written);
+}
+
+u64 allocate_given(u64 bytes, const char* name) {
+    u64 address = allocate(bytes, name);
+    mark_written(address, bytes);
+    if (Allocation* a = find_allocation(address)) a->given = true;
+    return address;
+}
+
+// Whether a variable has its initial content, as counters have that every call sets back.
+static bool is_as_at_first(const Allocation* a) {
+    Opened opened;
+    const u8* now = (const u8*)a->base;
+    u64 kept = a->first.size();
+    return !memcmp(now, a->first.data(), kept) && std::all_of(now + kept, now + a->bytes, [](u8 b) { return !b; });
+}
+
+// What earlier calls stored gets a clean slate, so that this call's stores show. Only buffers that outlive a call are
+// looked at, and only where they were written. Of a buffer that was written in part, it is forgotten which part that
+// was: reading the rest is no finding any more.
+void begin_call() {
+    Engine& e = engine();
+    std::lock_guard<std::mutex> guard(e.mutex);
+    for (Allocation* a : e.allocations) {
+        a->filled = false;
+        if (a->freed || !a->stored) continue;
+        a->stored = false;
+        bool whole = true;
+        const u64 pages = (a->bytes + PAGE - 1) / PAGE;
+        for (u64 page = 0; page < pages; page++) {
+            u64 at = page * PAGE, bytes = std::min(PAGE, a->bytes - at);
+            whole = whole && a->writers.launches[page] && every(a->writers, at, bytes, marked_written);
+            if (!a->writers.launches[page]) continue;
+            fill(a->writers, at, PAGE, NEVER);
+            a->writers.launches[page] = 0;
+        }
+        // what host code may write by itself is not known to be old
+        if (a->given || a->host || (a->variable && is_as_at_first(a)))
+            a->all_written |= whole, a->sampled |= !a->all_written;
+        else
+            a->left_over = true, a->all_written = a->sampled = false;
+    }
+}
+
+// How many elements were completely stored to in this call; the positions of the first `capacity` are put down.
 extern "C" u64 vgc_stored_elements(u64 address, u64 elements, u64 item, u64 capacity, u64* out) {
     Allocation* a = find_allocation(address);
-    if (!a || a->all_written) return a ? elements : 0;
+    if (!a || a->freed) return 0;
     const u64 start = address - a->base;
+    elements = std::min(elements, (a->bytes - start) / item);
     u64 found = 0;
+    if (a->filled && !a->sampled) {  // of a sampled launch only what it stored has its final value
+        for (; found < std::min(elements, capacity); found++) out[found] = found;
+        return elements;
+    }
     for (u64 i = 0; i < elements; i++) {
         u64 offset = start + i * item, page = offset / PAGE;
-        if (!a->state_launch[page]) {  // nobody wrote to this page
+        if (!a->writers.launches[page]) {  // nobody wrote to this page
             i = ((page + 1) * PAGE - start + item - 1) / item - 1;
             continue;
         }
-        bool whole = true;
-        for (u64 b = 0; b < item; b++) whole &= a->state[offset + b] != NEVER;
-        if (!whole) continue;
+        if (!every(a->writers, offset, item, marked_written)) continue;
         if (found < capacity) out[found] = i;
         found++;
     }
     return found;
 }
 
-// Whether kernels stored to a buffer at all.
+// Whether anything was stored to a buffer in this call.
 extern "C" int vgc_stored(u64 address) {
     Allocation* a = find_allocation(address);
     return a && a->stored;
 }
 
-// A buffer backed by a file: pages are read when they are touched, and changes stay private.
+// A buffer backed by a file: pages are read when they are touched, and changes stay private. A file that is shorter than
+// the buffer is repeated; its length must then be one of whole pages.
 extern "C" u64 vgc_map_file(const char* path, u64 bytes) {
-    int file = open(path, O_RDONLY);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return 0;
-    u64 address = allocate(bytes, "argument");
-    void* p = address && bytes
-                  ? mmap((void*)address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0)
-                  : nullptr;
+    struct stat known{};
+    u64 length = fstat(file, &known) ? 0 : (u64)known.st_size;
+    bool fits = length >= bytes || (length && length % PAGE == 0);
+    u64 address = fits ? allocate(bytes, "argument") : 0;
+    Opened opened;
+    for (u64 at = 0; address && at < bytes; at += length) {
+        void* p = mmap((void*)(address + at), std::min(length, bytes - at), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0);
+        if (p == MAP_FAILED) release(address), address = 0;
+    }
     close(file);
-    if (p == MAP_FAILED) return 0;
-    if (address) find_allocation(address)->all_written = true;
+    Allocation* a = address ? find_allocation(address) : nullptr;
+    if (a) a->all_written = a->filled = a->mapped = a->given = true;
     return address;
 }

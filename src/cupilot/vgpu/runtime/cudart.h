@@ -1,6 +1,6 @@
 // What the parts of our CUDA runtime share: registered code, buffers, streams, errors.
 //
-// Everything is done at once, in the order of the calls: streams differ in name only. Errors follow CUDA: a call
+// Everything is done at once, in the order of the calls; of streams it is kept what waits for what. Errors follow CUDA: a call
 // that cannot be carried out returns its error; a kernel that fails does so later, at the next call that would
 // notice, and from then on every call returns that error until cudaDeviceReset.
 #pragma once
@@ -27,6 +27,11 @@ struct ModuleVariable { u32 image; std::string name; u64 address, bytes; bool co
 // A buffer that a program asked for.
 struct Buffer { u64 bytes; cudaMemoryType type; unsigned flags; };
 
+// By stream: the last of its work that comes before.
+using Order = std::map<u64, u64>;
+// Work that neither the host nor the default stream has waited for.
+struct SideWork { u64 stream, number; std::string what; };
+
 struct Graph;
 struct Node;
 struct Stream {
@@ -36,10 +41,13 @@ struct Stream {
     Graph* capture = nullptr;  // where its work goes instead of being done
     std::vector<Node*> tail;   // what the next captured work comes after
     std::map<int, cudaLaunchAttributeValue> attributes;
+    Order order;
+    bool asked = false;  // whether the work in it is done, and told no
 };
 struct Event {
     unsigned flags = 0;
-    bool recorded = false;
+    bool recorded = false, asked = false;
+    Order order;
     double time_s = 0;  // modelled
     Graph* capture = nullptr;
     std::vector<Node*> tail;
@@ -62,7 +70,10 @@ struct Runtime {
     u64 device_bytes = 0;           // of the buffers in device memory
     std::set<Stream*> streams;
     std::set<Event*> events;
-    u64 stream_ids = 2, captures = 0;
+    u64 stream_ids = 2, captures = 0, works = 0;
+    std::vector<SideWork> side_work;
+    cudaStream_t running = nullptr;  // the stream whose work is being done
+    bool returned = false;           // the wrapper; nothing may be launched until the next call begins
     Stream first;  // the attributes of the default stream
     std::map<int, u64> pool;  // settings of the memory pool
     Translate translate = nullptr;
@@ -115,6 +126,17 @@ cudaError_t launch_in(cudaStream_t stream, Registered* r, const LaunchShape& sha
 
 // Work in a stream: done now, or recorded while the stream is captured.
 cudaError_t submit(cudaStream_t stream, cudaGraphNodeType type, const std::function<cudaError_t()>& work);
+// Every piece of work in a stream begins with this; refused after the wrapper has returned.
+cudaError_t begin_work(cudaStream_t stream, const std::string& what);
+// The host or the default stream waits.
+void wait_for(const Order& order);
+void wait_for_stream(cudaStream_t stream);
+// An event comes after the work of the stream it is recorded in; a stream's next work comes after an event.
+void put_in_order(Event* event, cudaStream_t recorded_in);
+void put_in_order(cudaStream_t stream, const Event* event);
+// What a query says; a yes counts as waiting.
+bool ready(const Order& order, bool& asked);
+bool ready(cudaStream_t stream);
 bool known_stream(cudaStream_t stream);
 bool capturing(cudaStream_t stream);
 bool known_event(cudaEvent_t event);

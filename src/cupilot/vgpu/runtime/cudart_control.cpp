@@ -125,8 +125,12 @@ u64 vgc_variable(u32 image, const char* name, u64 bytes, u32* fresh) {
     *fresh = 0;
     u64& address = (*made)[{image, name}];
     if (!address) {
-        address = allocate(bytes, name);
+        bool managed = false;
+        for (auto& entry : runtime().variables)
+            managed |= entry.second.managed && entry.second.image == image && entry.second.name == name;
+        address = allocate(bytes, name, managed);
         mark_written(address, bytes);  // module variables start as zero or with their initial value
+        if (Allocation* a = find_allocation(address)) a->variable = true;
         *fresh = 1;
     }
     for (auto& entry : runtime().variables)
@@ -134,14 +138,34 @@ u64 vgc_variable(u32 image, const char* name, u64 bytes, u32* fresh) {
     return address;
 }
 
+// Content for a buffer from whoever runs the machine: no copy of the program's.
+void vgc_upload(u64 address, const void* from, u64 bytes) {
+    Opened opened;
+    memcpy((void*)address, from, bytes);
+    mark_written(address, bytes);
+    if (Allocation* a = find_allocation(address)) a->given = !a->variable;
+}
+
+// The initial value of a variable that is not zero.
+void vgc_first(u64 address, const void* from, u64 bytes) {
+    Opened opened;
+    memcpy((void*)address, from, bytes);
+    if (Allocation* a = find_allocation(address)) a->first.assign((const char*)from, bytes);
+}
+
+void vgc_order(u64 seed) { engine().settings.order = seed; }
+
 void vgc_begin() {
     Engine& e = engine();
     Runtime& r = runtime();
+    Guard guard(r.lock);
+    begin_call();
     for (LaunchState* l : e.launches) delete l;
     e.launches.clear(), e.operations.clear(), e.findings.clear();
     e.timed_out = false;
     r.pending = r.sticky = last_error = cudaSuccess;
     r.timed_launches = r.timed_operations = r.journalled = 0, r.timing = false;
+    r.side_work.clear(), r.returned = false;
 }
 
 u64 vgc_launches() { return engine().launches.size(); }

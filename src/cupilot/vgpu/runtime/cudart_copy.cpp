@@ -1,7 +1,8 @@
 // Copies and fills: linear, pitched and of volumes; and copies to and from a program's variables.
 //
-// The device's side must lie inside one buffer. Arrays (textures) and peers are not covered. Fills and copies within
-// the device are put down for the time model; copies to and from the host take no modelled time.
+// The device's side must lie inside one buffer. Arrays (textures) and peers are not covered. Fills and copies are put
+// down for the time model, by where the bytes lie, whatever the caller says. Managed memory counts as the host's, whose
+// accesses to it are not seen.
 #include <cstring>
 
 #include "cudart.h"
@@ -11,6 +12,23 @@ namespace {
 
 void note_operation(const char* kind, u64 bytes) {
     engine().operations.push_back({kind, bytes, engine().launches.size()});
+}
+
+bool in_device_memory(const void* pointer) {
+    Allocation* a = find_allocation((u64)pointer);
+    return a && !a->host;
+}
+
+void note_copy(const void* to, const void* from, u64 bytes) {
+    bool there = in_device_memory(to), here = in_device_memory(from);
+    if (there || here) note_operation(!there ? "device-to-host" : !here ? "host-to-device" : "copy", bytes);
+}
+
+// Copies to memory of the host that is not pinned are over when the call returns, and so is what came before in the stream.
+cudaError_t submit_copy(cudaStream_t stream, const void* to, const std::function<cudaError_t()>& work) {
+    cudaError_t error = submit(stream, cudaGraphNodeTypeMemcpy, work);
+    if (error == cudaSuccess && !capturing(stream) && !find_allocation((u64)to)) wait_for_stream(stream);
+    return error;
 }
 
 struct Sides { bool to_device, from_device; };
@@ -30,6 +48,8 @@ bool reachable(const void* pointer, size_t bytes, bool on_device) {
 
 cudaError_t move(void* to, const void* from, size_t bytes, Sides s) {
     if (!reachable(to, bytes, s.to_device) || !reachable(from, bytes, s.from_device)) return cudaErrorInvalidValue;
+    if (engine().settings.checks && is_left_over((u64)from, bytes))
+        report(nullptr, "left-over", "copy of " + std::to_string(bytes) + " bytes that an earlier call wrote, and this one did not");
     memmove(to, from, bytes);
     if (find_allocation((u64)to)) mark_written((u64)to, bytes);
     return cudaSuccess;
@@ -86,10 +106,11 @@ cudaError_t copy_rows(void* to, size_t to_pitch, const void* from, size_t from_p
     if (!width || !height) return cudaSuccess;
     REQUIRE(height == 1 || (width <= to_pitch && width <= from_pitch), cudaErrorInvalidPitchValue);
     Sides s = sides(to, from, kind);
+    Opened opened;
     for (size_t row = 0; row < height; row++)
         if (cudaError_t error = move((char*)to + row * to_pitch, (const char*)from + row * from_pitch, width, s))
             return fail(error);
-    if (s.to_device && s.from_device) note_operation("copy", width * height);
+    note_copy(to, from, width * height);
     return cudaSuccess;
 }
 
@@ -110,6 +131,7 @@ cudaError_t fill(void* pointer, int value, size_t bytes) { return fill_rows(poin
 cudaError_t fill_rows(void* pointer, size_t pitch, int value, size_t width, size_t height) {
     if (!width || !height) return cudaSuccess;
     REQUIRE(height == 1 || width <= pitch, cudaErrorInvalidPitchValue);
+    Opened opened;
     for (size_t row = 0; row < height; row++)
         if (cudaError_t error = set((char*)pointer + row * pitch, value, width)) return fail(error);
     note_operation("fill", width * height);
@@ -120,7 +142,7 @@ extern "C" {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
     ENTER;
-    return submit(stream, cudaGraphNodeTypeMemcpy, [=] { return copy(to, from, bytes, kind); });
+    return submit_copy(stream, to, [=] { return copy(to, from, bytes, kind); });
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     flush_prints();
@@ -132,8 +154,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
                               cudaMemcpyKind kind, cudaStream_t stream) {
     ENTER;
     REQUIRE(width <= to_pitch && width <= from_pitch, cudaErrorInvalidPitchValue);
-    return submit(stream, cudaGraphNodeTypeMemcpy,
-                  [=] { return copy_rows(to, to_pitch, from, from_pitch, width, height, kind); });
+    return submit_copy(stream, to, [=] { return copy_rows(to, to_pitch, from, from_pitch, width, height, kind); });
 }
 cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
                          cudaMemcpyKind kind) {

@@ -114,6 +114,7 @@ cudaError_t cudaDeviceReset() {
     Guard guard(runtime().lock);
     flush_prints();
     forget_buffers();
+    runtime().side_work.clear();
     runtime().pending = runtime().sticky = last_error = cudaSuccess;
     return cudaSuccess;
 }

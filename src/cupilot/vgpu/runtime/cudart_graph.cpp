@@ -32,9 +32,27 @@ Node* add_node(Graph* g, cudaGraphNodeType type, Work work, const cudaGraphNode_
     return n;
 }
 
+static const char* name_of(cudaGraphNodeType type) {
+    return type == cudaGraphNodeTypeMemcpy ? "a copy"
+           : type == cudaGraphNodeTypeMemset ? "a fill"
+           : type == cudaGraphNodeTypeHost   ? "a host function"
+           : type == cudaGraphNodeTypeGraph  ? "a graph"
+                                             : "memory management";
+}
+
+static cudaError_t do_now(cudaStream_t stream, cudaGraphNodeType type, const Work& work) {
+    Runtime& r = runtime();
+    if (cudaError_t error = begin_work(stream, name_of(type))) return error;
+    cudaStream_t before = r.running;
+    r.running = stream;
+    cudaError_t error = work();
+    r.running = before;
+    return error;
+}
+
 cudaError_t submit(cudaStream_t stream, cudaGraphNodeType type, const Work& work) {
     REQUIRE(known_stream(stream), cudaErrorInvalidResourceHandle);
-    if (!capturing(stream)) return work();
+    if (!capturing(stream)) return do_now(stream, type, work);
     auto* s = (Stream*)stream;
     Node* n = add_node(s->capture, type, work, (const cudaGraphNode_t*)s->tail.data(), s->tail.size());
     s->tail = {n};

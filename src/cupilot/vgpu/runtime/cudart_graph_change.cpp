@@ -82,7 +82,7 @@ cudaError_t cudaGraphExecChildGraphNodeSetParams(cudaGraphExec_t executable, cud
 }
 cudaError_t cudaGraphExecEventRecordNodeSetEvent(cudaGraphExec_t executable, cudaGraphNode_t node, cudaEvent_t event) {
     ENTER;
-    return replace(executable, node, [=] { return cudaEventRecord(event, nullptr); });
+    return replace(executable, node, [=] { return cudaEventRecord(event, runtime().running); });
 }
 cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t executable, cudaGraphNode_t node, unsigned enabled) {
     ENTER;

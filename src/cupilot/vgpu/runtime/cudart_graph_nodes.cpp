@@ -24,6 +24,7 @@ Work kernel_work(const cudaKernelNodeParams& p) {
 
 Work fill_work(const cudaMemsetParams& p) {
     return [=] {
+        Opened opened;
         for (size_t row = 0; row < std::max<size_t>(p.height, 1); row++) {
             char* start = (char*)p.dst + row * p.pitch;
             cudaError_t error = fill(start, (int)(p.value & 255), p.width * p.elementSize);
@@ -178,17 +179,17 @@ cudaError_t cudaGraphAddMemcpyNodeFromSymbol(cudaGraphNode_t* node, cudaGraph_t 
 cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t* node, cudaGraph_t graph, const cudaGraphNode_t* after,
                                         size_t count, cudaEvent_t event) {
     ENTER;
-    Work work = [=] { return cudaEventRecord(event, nullptr); };
+    Work work = [=] { return cudaEventRecord(event, runtime().running); };
     Node* n = add_node((Graph*)graph, cudaGraphNodeTypeEventRecord, work, after, count);
     n->event = event;
     *node = (cudaGraphNode_t)n;
     return cudaSuccess;
 }
-// Nothing to wait for: work is done when it is asked for.
 cudaError_t cudaGraphAddEventWaitNode(cudaGraphNode_t* node, cudaGraph_t graph, const cudaGraphNode_t* after,
                                       size_t count, cudaEvent_t event) {
     ENTER;
-    Node* n = add_node((Graph*)graph, cudaGraphNodeTypeWaitEvent, nullptr, after, count);
+    Work work = [=] { return cudaStreamWaitEvent(runtime().running, event, 0); };
+    Node* n = add_node((Graph*)graph, cudaGraphNodeTypeWaitEvent, work, after, count);
     n->event = event;
     *node = (cudaGraphNode_t)n;
     return cudaSuccess;

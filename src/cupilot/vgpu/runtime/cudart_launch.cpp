@@ -130,7 +130,10 @@ cudaError_t launch(Registered* r, const LaunchShape& shape, void** args) {
 
 cudaError_t launch_in(cudaStream_t stream, Registered* r, const LaunchShape& shape, void** args) {
     REQUIRE(known_stream(stream), cudaErrorInvalidResourceHandle);
-    if (!capturing(stream)) return launch(r, shape, args);
+    if (!capturing(stream)) {
+        if (cudaError_t error = begin_work(stream, "kernel " + (r ? r->name : ""))) return error;
+        return launch(r, shape, args);
+    }
     if (cudaError_t error = check_function(r)) return fail(error);
     std::vector<std::vector<u8>> kept;
     for (size_t i = 0; i < r->kernel->param_sizes.size(); i++)

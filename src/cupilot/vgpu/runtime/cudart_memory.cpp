@@ -17,7 +17,7 @@ cudaError_t make(void** pointer, size_t bytes, cudaMemoryType type, unsigned fla
     bool on_device = type == cudaMemoryTypeDevice;
     u64 total = engine().device.dram_bytes;
     REQUIRE(!on_device || !total || (bytes <= total && r.device_bytes <= total - bytes), cudaErrorMemoryAllocation);
-    u64 address = allocate(bytes, name);
+    u64 address = allocate(bytes, name, !on_device);
     REQUIRE(address, cudaErrorMemoryAllocation);
     if (!on_device) find_allocation(address)->all_written = true;
     r.buffers[address] = {bytes, type, flags};
@@ -46,7 +46,7 @@ constexpr unsigned REGISTERED = 0x10000;  // a flag of ours: memory that the pro
 
 // An allocation's book-keeping, moved to memory that exists already.
 bool adopt(u64 address, u64 bytes) {
-    u64 made = allocate(bytes, "cudaHostRegister");
+    u64 made = allocate(bytes, "cudaHostRegister", true);
     if (!made) return false;
     Engine& e = engine();
     std::lock_guard<std::mutex> guard(e.mutex);
@@ -83,6 +83,12 @@ void forget_buffers() {
 
 extern "C" {
 
+// A buffer for whoever runs the machine, whatever the last call's kernels did; 0 when there is no room.
+u64 vgc_allocate(u64 bytes) {
+    Guard guard(runtime().lock);
+    void* pointer = nullptr;
+    return make(&pointer, bytes, cudaMemoryTypeDevice, 0, "argument") == cudaSuccess ? (u64)pointer : 0;
+}
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
     ENTER;
     return make(pointer, bytes, cudaMemoryTypeDevice, 0, "cudaMalloc");

@@ -1,7 +1,7 @@
 // Streams, events, host functions and the modelled clock.
 //
-// Work is done when it is submitted, so there is nothing to wait for; the time between two events is the modelled time
-// of the launches, fills and device copies between them, in whatever stream.
+// Work is done when it is submitted, so there is nothing to wait for; that it was waited for is kept (cudart_order.cpp).
+// The time between two events is the modelled time of the launches, fills and copies between them, in whatever stream.
 #include <cstdio>
 
 #include "cudart.h"
@@ -50,7 +50,11 @@ void forget_launches() {
 
 extern "C" {
 
-cudaError_t cudaDeviceSynchronize() { return synchronize(); }
+cudaError_t cudaDeviceSynchronize() {
+    Guard guard(runtime().lock);
+    runtime().side_work.clear();
+    return synchronize();
+}
 
 // --- streams ----------------------------------------------------------------------------------
 
@@ -80,9 +84,13 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     Guard guard(runtime().lock);
     REQUIRE(known_stream(stream), cudaErrorInvalidResourceHandle);
     REQUIRE(!capturing(stream), cudaErrorStreamCaptureUnsupported);
+    wait_for_stream(stream);
     return synchronize();
 }
-cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    Guard guard(runtime().lock);
+    return ready(stream) ? cudaStreamSynchronize(stream) : cudaErrorNotReady;
+}
 
 cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned* flags) {
     ENTER;
@@ -143,6 +151,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         REQUIRE(!s->capture || s->capture == e->capture, cudaErrorStreamCaptureMerge);
         s->capture = e->capture;
         s->tail.insert(s->tail.end(), e->tail.begin(), e->tail.end());
+    } else {
+        put_in_order(stream, e);
     }
     return cudaSuccess;
 }
@@ -160,6 +170,7 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t func
     Guard guard(runtime().lock);
     REQUIRE(function && !flags && known_stream(stream), cudaErrorInvalidValue);
     REQUIRE(!capturing(stream), cudaErrorStreamCaptureUnsupported);
+    if (cudaError_t error = begin_work(stream, "a callback")) return error;
     flush_prints();
     function(stream, settled(), data);
     return cudaSuccess;
@@ -187,6 +198,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
         return cudaSuccess;
     }
     e->capture = nullptr, e->tail.clear(), e->recorded = true;
+    put_in_order(e, stream);
     if (e->flags & cudaEventDisableTiming) return cudaSuccess;
     // what came before the first event takes no time that anybody can ask for
     if (!runtime().timing) runtime().timed_launches = engine().launches.size();
@@ -202,9 +214,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     Guard guard(runtime().lock);
     REQUIRE(known_event(event), cudaErrorInvalidResourceHandle);
     REQUIRE(!((Event*)event)->capture, cudaErrorCapturedEvent);
+    wait_for(((Event*)event)->order);
     return synchronize();
 }
-cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    Guard guard(runtime().lock);
+    REQUIRE(known_event(event), cudaErrorInvalidResourceHandle);
+    return ready(((Event*)event)->order, ((Event*)event)->asked) ? cudaEventSynchronize(event) : cudaErrorNotReady;
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     ENTER;
     REQUIRE(known_event(event), cudaErrorInvalidResourceHandle);

@@ -22,22 +22,34 @@ constexpr u32 FULL = 0xffffffffu;
 
 // What is known of a byte of memory, beside its value. Marks from MARK on name who wrote it in the
 // current interval: the warp (shared memory, since the last barrier) or the block (global memory, in this launch).
-enum ByteState : u8 { NEVER = 0, WRITTEN = 1, MARK = 2, PENDING = 254, MANY = 255 };
+// Of a whole sector: MIXED when its bytes differ, BUSY while it becomes that.
+enum ByteState : u8 { NEVER = 0, WRITTEN = 1, MARK = 2, MIXED = 252, BUSY = 253, PENDING = 254, MANY = 255 };
+
+// A state for each byte of a buffer (see marks.h).
+struct Marks {
+    u8* sectors = nullptr;    // by 32 bytes: what all of them are, or MIXED
+    u8* bytes = nullptr;      // by byte, where the sector is MIXED
+    u32* launches = nullptr;  // by page: the launch that the marks are of; older ones say nothing about who it was
+};
 
 // One device buffer. Device addresses are host addresses; pages are backed on first touch.
 struct Allocation {
     u64 base = 0, bytes = 0;
     bool freed = false;
-    bool stored = false;       // by a kernel, a fill or a copy
+    bool stored = false;       // in this call, by a kernel, a fill or a copy
+    bool filled = false;       // in this call, as a whole: by a fill or a copy, or because it was given
+    bool host = false;         // pinned or managed: host code may touch it
+    bool mapped = false;       // a file's content
+    bool given = false;        // its content is from whoever runs the machine
+    bool variable = false;     // of a module; `first` is its initial content, zeros but for that
+    bool left_over = false;    // written by earlier calls: what this call has not written it must not read
     bool all_written = false;  // spares the per-byte look-up for inputs
     bool sampled = false;      // written by some blocks of a launch: what is missing says nothing about the kernel
-    u8* state = nullptr;       // by byte: a ByteState or the mark of the block that wrote it
-    u8* readers = nullptr;     // by byte: the mark of the block that read it, or MANY
-    u32* state_launch = nullptr;   // by page: the launch that the marks are of; older marks mean WRITTEN
-    u32* reader_launch = nullptr;
+    Marks writers;             // a ByteState or the mark of the block that wrote the byte
+    Marks readers;             // the mark of the block that read the byte, or MANY
     u32 store_launch = 0;      // the last launch that stored here
     u32 index = 0;
-    std::string name;
+    std::string name, first;
 };
 constexpr u64 PAGE = 4096;
 constexpr u32 BY_HOST = 0xffffffffu;  // in place of a launch's number
@@ -52,20 +64,35 @@ struct Traffic {
 // A set-associative cache of 128-byte lines with four sectors each; the ways of a set are kept in order of use.
 class Cache {
   public:
+    // Sectors that were not there; and of the line that had to make room, if one had to, what it held.
+    struct Touched { u32 missing; bool crowded; u32 lost_line; u32 lost; };
+
     void resize(u64 bytes);
     void clear();
-    // Touch the sectors of a line; returns those that were not there.
-    u32 touch(u64 line, u32 sectors, bool allocate);
-    bool full() const { return full_; }  // something had to make room
+    Touched touch(u64 line, u32 sectors, bool store, bool allocate);
 
   private:
-    bool full_ = false;
-    struct alignas(64) Set { u32 line[8]; u8 sectors[8]; };
+    // Bits of `held`: a sector that a load brought in, and four further up one that a store did.
+    struct alignas(64) Set { u32 line[8]; u8 held[8]; u8 roomy; };  // roomy: nothing had to make room
     std::vector<Set> sets_;
+    u64 count_ = 0;
 };
 
-// A miss of the block's share of L2.
-struct Miss { Allocation* allocation; u64 line; u32 sectors; bool store; };
+// Sectors that a block missed in its share of L2 and lost again; only they can be missed for a second time.
+class PastMisses {
+  public:
+    void clear();
+    void add(u32 line, u32 sectors);
+    u32 of(u32 line) const;
+
+  private:
+    static constexpr u32 LINES = 16, NONE = 0xffffffffu;
+    struct Region { u32 number; u8 sectors[LINES]; };
+    Region* place(u32 number);
+    void grow();
+    std::vector<Region> regions_;  // a hash table
+    std::vector<u32> used_;
+};
 
 // --- one memory instruction -----------------------------------------------------------------
 
@@ -94,12 +121,26 @@ struct Site {
     u32 mask = 0, valid = 0, in_shared = 0;
     u32 told = 0;          // findings that were reported, by kind
     bool relaxed = false;  // volatile and the like: meant to race
+    bool even = false;     // all lanes, the same distance from each to the next
     Kind kind = GENERAL;
     i64 low = 0, high = 0;
     u32 misaligned = 0, runs = 0, passes = 0;
+    // what was counted
+    alignas(64) u64 requests = 0;
+    u64 sector_total = 0, wavefront_total = 0, lane_bytes = 0;
+    // lines and sectors, for one alignment of the first address
+    u32 alignment = FULL, sectors = 0, lines = 0, wavefronts = 0;
+    Allocation* allocation = nullptr;
+    // to guess what comes next: the first lane's address in the last request and in the block's first one
+    u64 last = 0;
+    u64 begin = 0, begin_requests = 0;
+    i64 block_step = 0;  // from block to block; 0: a block asks for much
+    u32 stamp = 0;       // of the block
     alignas(64) i64 delta[LANES];
     alignas(64) i32 short_delta[LANES];
     Run run[LANES];
+    i32 line_delta[2 * LANES];
+    u8 line_sectors[2 * LANES];
     // the same as one byte per byte from the lowest address on, when that is not far
     u32 cover_vectors = 0;  // of 32 bytes; 0: too far
     alignas(64) u8 cover[512];
@@ -107,15 +148,7 @@ struct Site {
     u32 different = 0;  // 0: more than 16
     i32 different_delta[16];
     alignas(32) u32 lane_choice[LANES];
-    // lines and sectors, for one alignment of the first address
-    u32 alignment = FULL, sectors = 0, lines = 0;
-    i32 line_delta[2 * LANES];
-    u8 line_sectors[2 * LANES];
-    Allocation* allocation = nullptr;
-    u64 last = 0;  // the first lane's address in the last request, to guess the next one
     std::vector<Run> group_runs;  // of all loads of a group together
-    // what was counted
-    u64 requests = 0, sector_total = 0, wavefront_total = 0, lane_bytes = 0;
     // what each request of the pattern adds to `counted`, and the counts when it was learned
     u32 wanted = 0, ideal = 0, same_address = 0, wide[2] = {}, wide_ideal[2] = {};
     bool reaches_shared = false;
@@ -197,7 +230,7 @@ struct Context {
     LaunchState* launch;
     Tally* tally;
     Cache l1, l2;
-    std::vector<Miss> misses;  // until l2 is full: all of them are first ones
+    PastMisses misses;
     u32 stamp;
     u64 clock;  // advances with every look at it
     Barrier barriers[16];
@@ -257,6 +290,7 @@ struct Settings {
     bool checks = true;  // initialisation and races; bounds are always checked
     bool cooperative = false;  // the next launch may wait for itself
     bool program = false;  // a whole program: findings do not end its launches
+    u64 order = 0;         // seed of the order in which blocks and warps run; 0: by number
 };
 
 struct Operation { std::string kind; u64 bytes; u64 before_launch; };
@@ -284,10 +318,25 @@ constexpr u64 SHARED_WINDOW = 1, LOCAL_WINDOW = 2;  // bits 56 and up
 void report(LaunchState* launch, const std::string& kind, const std::string& message);
 std::string place(Context* c, Warp* w, u32 site_line, u32 lane);
 
-u64 allocate(u64 bytes, const char* name);
+u64 allocate(u64 bytes, const char* name, bool host = false);
+// The same for the engine's own use: written, in every call.
+u64 allocate_given(u64 bytes, const char* name);
 bool release(u64 address);
 Allocation* find_allocation(u64 address);
 void mark_written(u64 address, u64 bytes);
+// Whether bytes are what an earlier call left, and nobody has written them since.
+bool is_left_over(u64 address, u64 bytes);
+// A call begins: what was written before is initialised, but not stored.
+void begin_call();
+
+// Memory that only the device may touch; host code that does so while a guard is on crashes with a message.
+void add_device_region(u64 base, u64 bytes);
+void drop_device_region(u64 base);
+// For as long as one of these lives, the guard is off.
+struct Opened {
+    Opened();
+    ~Opened();
+};
 
 // For instructions that are neither plain loads nor plain stores: one lane's access, checked like any other.
 // Gives the host address, or null after a finding was reported.
@@ -302,8 +351,6 @@ void publish(Context* c, Warp* w);
 // A barrier: what its warps did to shared memory is ordered before what follows.
 void order_shared(Context* c, u32 warps, bool all);
 void* lazy_pages(u64 bytes);
-// A word for each sector of a buffer, for reads and for writes; zero at first. Null when there is no memory.
-u32* new_stamps(u64 bytes);
 // The life of a block's asynchronous copies: a block begins with none, and those under way at its end still arrive.
 void begin_async(Context* c);
 void end_async(Context* c);

@@ -34,7 +34,7 @@ void access_finding(Context* c, Warp* w, u32 site, u32 lane, u64 address, u32 by
                     const char* kind, const std::string& near) {
     // an instruction is told of once for each thing it does wrong
     static const char* const KINDS[] = {"out-of-bounds", "misaligned", "use-after-free", "uninitialized", "async-race",
-                                        "shared-race",   "global-race", "invalid-barrier"};
+                                        "shared-race",   "global-race", "invalid-barrier", "left-over"};
     u32 bit = 0;
     while (bit < std::size(KINDS) && strcmp(kind, KINDS[bit])) bit++;
     u32& told = c->sites[site].told;
@@ -46,6 +46,12 @@ void access_finding(Context* c, Warp* w, u32 site, u32 lane, u64 address, u32 by
     if (bit < 3) c->launch->error = bit == 1 ? 716 : 700;  // misaligned, or an illegal address
     if (told_before(c, site, bit)) return;
     report(c->launch, kind, text + near + place(c, w, c->launch->kernel->sites[site].line, lane));
+}
+
+void unwritten_finding(Context* c, Warp* w, u32 site, u32 lane, u64 address, u32 bytes, const Allocation* a) {
+    const char* kind = a->left_over ? "left-over" : "uninitialized";
+    std::string why = a->left_over ? "; an earlier call wrote it, this one did not" : "";
+    access_finding(c, w, site, lane, address, bytes, false, "", kind, near_text(address) + why);
 }
 
 // The allocation an address is closest to, for messages.

@@ -2,22 +2,18 @@
 
 namespace {
 
-// The marks of older launches say no more than that a byte was written.
-inline void settle_pages(Allocation* a, u32 launch, u64 offset, u64 bytes) {
-    if (a->state_launch[offset / PAGE] == launch && offset % PAGE + bytes <= PAGE) return;
-    for (u64 page = offset / PAGE; page <= (offset + bytes - 1) / PAGE; page++) {
-        if (a->state_launch[page] == launch) continue;
-        if (a->state_launch[page]) settle(a->state + page * PAGE, PAGE);
-        a->state_launch[page] = launch;
-    }
+[[gnu::noinline]] void settle_now(Allocation* a, u32 launch, u64 offset, u64 bytes) {
+    bring_up(a->writers, launch, offset, bytes, settle_writers);
 }
 
-void settle_readers(Allocation* a, u32 launch, u64 offset, u64 bytes) {
-    for (u64 page = offset / PAGE; page <= (offset + bytes - 1) / PAGE; page++) {
-        if (a->reader_launch[page] == launch) continue;
-        if (a->reader_launch[page]) memset(a->readers + page * PAGE, 0, PAGE);
-        a->reader_launch[page] = launch;
-    }
+inline void settle_pages(Allocation* a, u32 launch, u64 offset, u64 bytes) {
+    if (a->writers.launches[offset / PAGE] != launch || offset % PAGE + bytes > PAGE) settle_now(a, launch, offset, bytes);
+}
+
+bool read_before(const Allocation* a, u32 launch, u64 offset, u64 bytes) {
+    for (u64 page = offset / PAGE; page <= (offset + bytes - 1) / PAGE; page++)
+        if (a->readers.launches[page] == launch) return true;
+    return false;
 }
 
 bool visible(Context* c, u8 mark) {
@@ -37,13 +33,13 @@ bool look_at_read(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u
     u64 offset = first + run.delta - a->base;
     u32 launch = c->launch->number;
     for (u64 b = 0; b < run.bytes; b++) {
-        u8 state = a->state[offset + b];
-        bool marked = a->state_launch[(offset + b) / PAGE] == launch;
+        u8 state = state_of(a->writers, offset + b);
+        bool marked = a->writers.launches[(offset + b) / PAGE] == launch;
         if (state == NEVER && !a->all_written && !a->sampled) {
             u32 lane = lane_at(s, run.delta + (i64)b, bytes);
             u64 at = first + s.delta[lane];
-            if (!none_written(a->state + (at - a->base), bytes)) continue;
-            access_finding(c, w, site, lane, at, bytes, false, "", "uninitialized", near_text(at));
+            if (!every(a->writers, at - a->base, bytes, none_written)) continue;
+            unwritten_finding(c, w, site, lane, at, bytes, a);
             return false;
         }
         if (!s.relaxed && marked && state >= MARK && state != c->block_mark && !visible(c, state)) {
@@ -62,15 +58,16 @@ void check_read(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u64
     for (u32 n = 0; n < s.runs; n++) {
         Run run = s.run[n];
         u64 offset = first + run.delta - a->base;
-        const u8* state = a->state + offset;
         if (contested) settle_pages(a, launch, offset, run.bytes);
-        bool fine = !contested       ? all_written(state, run.bytes)
-                    : a->all_written ? mine_or_old(state, run.bytes, c->block_mark)
-                                     : only(state, run.bytes, WRITTEN, c->block_mark);
+        bool fine = every(a->writers, offset, run.bytes, [&](const u8* state, u64 count) {
+            return !contested       ? marked_written(state, count)
+                   : a->all_written ? mine_or_old(state, count, c->block_mark)
+                                    : only(state, count, WRITTEN, c->block_mark);
+        });
         if (!fine && !look_at_read(c, w, site, s, a, first, run, bytes)) return;
         if (contested && !s.relaxed) {
-            settle_readers(a, launch, offset, run.bytes);
-            mark_readers(a->readers + offset, run.bytes, c->block_mark);
+            bring_up(a->readers, launch, offset, run.bytes, forget_readers);
+            mark_reads(a->readers, offset, run.bytes, c->block_mark);
         }
     }
 }
@@ -90,13 +87,15 @@ void check_write(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u6
         Run run = s.run[n];
         u64 offset = first + run.delta - a->base;
         settle_pages(a, launch, offset, run.bytes);
-        u8* state = a->state + offset;
         if (c->checks && !s.relaxed) {
-            bool read_before = a->reader_launch[offset / PAGE] == launch;
-            bool fine = mine_or_old(state, run.bytes, c->block_mark) &&
-                        (!read_before || only(a->readers + offset, run.bytes, 0, c->block_mark));
+            bool was_read = read_before(a, launch, offset, run.bytes);
+            if (was_read) bring_up(a->readers, launch, offset, run.bytes, forget_readers);
+            auto mine = [&](const u8* state, u64 count) { return mine_or_old(state, count, c->block_mark); };
+            auto unread = [&](const u8* state, u64 count) { return only(state, count, NEVER, c->block_mark); };
+            bool fine = every(a->writers, offset, run.bytes, mine) &&
+                        (!was_read || every(a->readers, offset, run.bytes, unread));
             for (u64 b = 0; !fine && b < run.bytes; b++) {
-                u8 writer = state[b], reader = read_before ? a->readers[offset + b] : 0;
+                u8 writer = state_of(a->writers, offset + b), reader = was_read ? state_of(a->readers, offset + b) : 0;
                 bool by_other = writer >= MARK && writer != c->block_mark && !visible(c, writer);
                 bool read_by_other = reader >= MARK && reader != c->block_mark && !visible(c, reader);
                 if (!by_other && !read_by_other) continue;
@@ -107,7 +106,7 @@ void check_write(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u6
                 fine = true;
             }
         }
-        fill_state(state, run.bytes, s.relaxed ? (u8)WRITTEN : c->block_mark);
+        fill(a->writers, offset, run.bytes, s.relaxed ? (u8)WRITTEN : c->block_mark);
     }
 }
 
@@ -140,7 +139,7 @@ u32 careful_lanes(Context* c, Warp* w, u32 site, const u64* address, u32 mask, u
         if (!s.valid) part = 1u << __builtin_ctz(left), learn(s, address, part, bytes);
         if (counted) {
             learn_lines(s, first, bytes);
-            c->sites[site].sector_total += s.sectors, c->sites[site].wavefront_total += std::max(s.passes, (s.lines + 3) / 4);
+            c->sites[site].sector_total += s.sectors, c->sites[site].wavefront_total += s.wavefronts;
             pass_caches(c, s, a, first, store);
         }
         if (store) {
@@ -148,7 +147,7 @@ u32 careful_lanes(Context* c, Warp* w, u32 site, const u64* address, u32 mask, u
             for (u32 n = 0; n < s.runs; n++) {
                 u64 offset = first + s.run[n].delta - a->base;
                 settle_pages(a, c->launch->number, offset, s.run[n].bytes);
-                fill_state(a->state + offset, s.run[n].bytes, c->block_mark);
+                fill(a->writers, offset, s.run[n].bytes, c->block_mark);
             }
         } else if (c->checks && (!a->all_written || a->store_launch == c->launch->number)) {
             check_read(c, w, site, s, a, first, bytes);

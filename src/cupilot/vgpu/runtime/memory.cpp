@@ -164,14 +164,15 @@ u8* reach(Context* c, Warp* w, u32 site, u32 lane, Space space, u64 address, u32
         return nullptr;
     }
     u64 offset = address - a->base;
-    if (use != Use::WRITE && c->checks && !a->all_written && !a->sampled && !all_written(a->state + offset, bytes))
-        access_finding(c, w, site, lane, address, bytes, false, "", "uninitialized", near_text(address));
+    if (use != Use::WRITE && c->checks && !a->all_written && !a->sampled && !every(a->writers, offset, bytes, marked_written))
+        unwritten_finding(c, w, site, lane, address, bytes, a);
     if (store) {
         a->stored = true;
-        // pages that kernels wrote to are known by their launch
-        u32& launch = a->state_launch[offset / PAGE];
-        if (!launch) launch = BY_HOST;
-        if (!a->all_written) fill_state(a->state + offset, bytes, WRITTEN);
+        bring_up(a->writers, c->launch->number, offset, bytes, settle_writers);
+        if (!a->all_written)
+            fill(a->writers, offset, bytes, WRITTEN);
+        else if (!every(a->writers, offset, bytes, marked_written))
+            fill_never(a->writers, offset, bytes);
     }
     return (u8*)address;
 }
@@ -204,7 +205,7 @@ void count_request(Context* c, u32 site, Space space, const u64* address, u32 ma
         Site one;
         learn(one, address, part, bytes);
         learn_lines(one, address[__builtin_ctz(part)], bytes);
-        s.sector_total += one.sectors, s.wavefront_total += std::max(one.passes, (one.lines + 3) / 4);
+        s.sector_total += one.sectors, s.wavefront_total += one.wavefronts;
         pass_caches(c, one, a, address[__builtin_ctz(part)], store);
     }
 }

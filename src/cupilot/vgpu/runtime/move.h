@@ -73,14 +73,21 @@ inline void load_shared_words(const Site& s, const u8* first, void* data) {
     }
 }
 
+template <int BYTES>
+inline void copy(void* to, const void* from) {
+    static_assert(BYTES % 32 == 0);
+    for (int i = 0; i < BYTES / 32; i++)
+        _mm256_storeu_si256((__m256i*)to + i, _mm256_loadu_si256((const __m256i*)from + i));
+}
+
 template <int W, int V, bool STORE, class Where>
 inline void move_pattern(const Site& s, void* data, Where where) {
     using T = typename Item<W>::type;
     if (V == 1 && s.kind == CONTIGUOUS) {
         if (STORE)
-            memcpy((void*)where(0), data, W * LANES);
+            copy<W * LANES>((void*)where(0), data);
         else
-            memcpy(data, (void*)where(0), W * LANES);
+            copy<W * LANES>(data, (const void*)where(0));
     } else if (!STORE && s.kind == BROADCAST) {
         for (int v = 0; v < V; v++) {
             T value;

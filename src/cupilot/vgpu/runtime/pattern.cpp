@@ -126,6 +126,8 @@ void learn_pattern(Site& s, const Address* address, u32 mask, u32 bytes) {
         if (d % bytes) s.misaligned |= 1u << i;
         contiguous &= d == (i64)i * bytes, broadcast &= d == 0;
     }
+    s.even = mask == FULL;
+    for (int i = 2; i < LANES; i++) s.even &= s.delta[i] == i * s.delta[1];
     // a pattern wider than runs can say is not kept
     s.valid = s.low > -(1ll << 30) && s.high < 1ll << 30;
     s.kind = contiguous ? CONTIGUOUS : broadcast ? BROADCAST : GENERAL;
@@ -165,6 +167,8 @@ void learn_lines(Site& s, u64 first, u32 bytes) {
             add(a, a + bytes);
         }
     for (u32 n = 0; n < s.lines; n++) s.sectors += __builtin_popcount(s.line_sectors[n]);
+    // data comes from the same banks as shared memory's; tags are looked up four lines at a time
+    s.wavefronts = std::max(s.passes, (s.lines + 3) / 4);
 }
 
 u32 lane_at(const Site& s, i64 delta, u32 bytes) {

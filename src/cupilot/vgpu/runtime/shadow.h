@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine.h"
@@ -70,13 +71,25 @@ inline bool all_written(const u8* state, u64 bytes) {
         });
 }
 
+// Every byte is WRITTEN or has the mark of a block.
+inline bool marked_written(const u8* state, u64 bytes) {
+    const __m256i one = _mm256_set1_epi8(1), most = _mm256_set1_epi8((char)(MIXED - 2));
+    return over_range(
+        bytes,
+        [&](u64 at) {
+            __m256i v = _mm256_sub_epi8(_mm256_loadu_si256((const __m256i*)(state + at)), one);
+            return _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(v, most), most)) == -1;
+        },
+        [&](u64 at, auto word) {
+            for (u64 b = 0; b < sizeof(word); b++)
+                if (state[at + b] == NEVER || state[at + b] >= MIXED) return false;
+            return true;
+        });
+}
+
 // A lane that reads some bytes that were written means those: structures have gaps, and rows end within a vector.
 // A longer copy means all of its bytes.
-inline bool none_written(const u8* state, u64 bytes) {
-    for (u64 b = 0; b < bytes && bytes <= 16; b++)
-        if (state[b] != NEVER) return false;
-    return true;
-}
+inline bool none_written(const u8* state, u64 bytes) { return bytes > 16 || only(state, bytes, NEVER, NEVER); }
 
 // No byte was written by anybody else in this interval: NEVER, WRITTEN or `me`.
 inline bool mine_or_old(const u8* state, u64 bytes, u8 me) {

@@ -233,6 +233,11 @@ CUPILOT_EXPORT inline int cupilot_call(const char* name, const cupilot_value* ar
   return outcome;
 }
 
+// Tensors of later calls live in memory from `take`, which gives null when there is none; `give` gets it back.
+CUPILOT_EXPORT inline void cupilot_allocator(void* (*take)(size_t), void (*give)(void*)) {
+  cupilot::Allocator::get() = {take, give};
+}
+
 // Drops the results that calls have kept alive.
 CUPILOT_EXPORT inline void cupilot_release(void) { cupilot::Registry::get().kept.clear(); }
 

@@ -83,12 +83,15 @@ inline void stream_synchronize(cudaStream_t stream) { C10_CUDA_CHECK(cudaStreamS
 
 namespace CUDACachingAllocator {
 inline void* raw_alloc(size_t bytes) {
-  void* memory = nullptr;
-  C10_CUDA_CHECK(cudaMalloc(&memory, bytes));
+  void* const memory = cupilot::Allocator::get().allocate(bytes);
+  TORCH_CHECK(memory, "no memory for ", bytes, " bytes on the device");
   return memory;
 }
 inline void* raw_alloc_with_stream(size_t bytes, cudaStream_t) { return raw_alloc(bytes); }
-inline void raw_delete(void* memory) { C10_CUDA_CHECK(cudaFree(memory)); }
+inline void raw_delete(void* memory) {
+  if (cupilot::Allocator::get().give) cupilot::Allocator::get().release(memory);
+  else C10_CUDA_CHECK(cudaFree(memory));
+}
 inline void emptyCache() {}
 }  // namespace CUDACachingAllocator
 

@@ -1,7 +1,7 @@
 // Values that cross the C interface, and the types of parameters that take them.
 //
 // Parameters may be Tensor, integers, bool, float, double, std::string, c10::Scalar, c10::ScalarType, c10::Device,
-// lists (std::vector, std::array, ArrayRef, c10::List) and std::optional of those.  A function with other types can
+// lists (std::vector, std::array, ArrayRef, c10::List; std::tuple and std::pair of one type) and std::optional of those.  A function with other types can
 // be registered but not called.
 #pragma once
 
@@ -187,6 +187,25 @@ struct Parameter<std::array<T, N>> : ListParameter<std::array<T, N>, T> {
     return list;
   }
 };
+
+// Tuples and pairs take lists of just their length.
+template <class Tuple, class First, class... Rest>
+struct TupleParameter : ListParameter<std::vector<First>, First> {
+  using Held = Tuple;
+  using Base = ListParameter<std::vector<First>, First>;
+  static bool fits(const cupilot_value& v) {
+    return Base::fits(v) && Base::size(v) == 1 + sizeof...(Rest) && (std::is_same_v<First, Rest> && ...);
+  }
+  static Tuple read(const cupilot_value& v) { return read(v, std::index_sequence_for<First, Rest...>()); }
+  template <size_t... I>
+  static Tuple read(const cupilot_value& v, std::index_sequence<I...>) {
+    return Tuple(Parameter<First>::read(Base::items(v)[I])...);
+  }
+};
+template <class... T>
+struct Parameter<std::tuple<T...>> : TupleParameter<std::tuple<T...>, T...> {};
+template <class A, class B>
+struct Parameter<std::pair<A, B>> : TupleParameter<std::pair<A, B>, A, B> {};
 
 // What follows a parameter's name in a signature.
 template <class T, class = void>

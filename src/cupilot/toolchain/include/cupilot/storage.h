@@ -1,6 +1,7 @@
 // Memory of tensors: reference-counted blocks on the device (cudaMalloc) or on the host, copies and fills.
 //
-// What cudaMalloc is decides the runtime that is linked.  Fresh memory is never cleared here.
+// What cudaMalloc is decides the runtime that is linked.  Fresh memory is never cleared here.  The program that calls the
+// wrappers may give tensors memory of its own (cupilot_allocator); cudaMalloc in a wrapper stays what it is.
 #pragma once
 
 #include <cupilot/elementwise.h>
@@ -35,6 +36,27 @@ class Shared {
   T* object_ = nullptr;
 };
 
+// Who gives memory on the device to tensors: cudaMalloc, or, as PyTorch does, somebody who keeps it for the next one.
+struct Allocator {
+  void* (*take)(size_t) = nullptr;
+  void (*give)(void*) = nullptr;
+
+  static Allocator& get() {
+    static Allocator allocator;
+    return allocator;
+  }
+  void* allocate(size_t bytes) const {
+    if (take) return take(bytes);
+    void* memory = nullptr;
+    C10_CUDA_CHECK(cudaMalloc(&memory, bytes));
+    return memory;
+  }
+  void release(void* memory) const {
+    if (give) give(memory);
+    else (void)cudaFree(memory);
+  }
+};
+
 struct Storage {
   long owners = 0;
   char* data;
@@ -44,9 +66,7 @@ struct Storage {
   Storage(void* memory, c10::Device where) : data(static_cast<char*>(memory)), device(where), owned(false) {}
   Storage(size_t bytes, c10::Device where) : data(nullptr), device(where), owned(true) {
     if (bytes == 0) return;
-    void* memory = nullptr;
-    if (where.is_cuda()) C10_CUDA_CHECK(cudaMalloc(&memory, bytes));
-    else memory = std::malloc(bytes);
+    void* const memory = where.is_cuda() ? Allocator::get().allocate(bytes) : std::malloc(bytes);
     TORCH_CHECK(memory, "no memory for ", bytes, " bytes on ", where);
     data = static_cast<char*>(memory);
   }
@@ -54,7 +74,7 @@ struct Storage {
   Storage& operator=(const Storage&) = delete;
   ~Storage() {
     if (!owned || !data) return;
-    if (device.is_cuda()) (void)cudaFree(data);
+    if (device.is_cuda()) Allocator::get().release(data);
     else std::free(data);
   }
 };

@@ -1,0 +1,93 @@
+"""Arrays as the program passes them around: element types by PyTorch's names, and arrays larger than memory.
+
+bfloat16 is ``ml_dtypes``' NumPy type.  A `Tiled` array is an ordinary NumPy array whose memory shows one
+small file over and over, so that a tensor of 17 GB costs what its tile costs; writing to it is private to
+the process, and costs the pages that are written.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import tempfile
+from math import prod
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+PAGE = mmap.PAGESIZE
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """NumPy's element type for PyTorch's name of it."""
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+
+
+def is_floating(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" or dtype == ml_dtypes.bfloat16
+
+
+def float_limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Half the distance from one to the next number, and the smallest number that devices do not flush to zero."""
+    kind: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    flushed = dtype != np.float16  # GPUs keep the denormal numbers of fp16
+    return float(kind.eps) / 2, float(kind.tiny if flushed else kind.smallest_subnormal)
+
+
+class Tiled(np.ndarray[Any, Any]):
+    """An array whose memory repeats ``tile``; what is derived from it is an ordinary array."""
+
+    tile: Array | None = None
+
+    def __array_finalize__(self, other: object) -> None:
+        self.tile = None
+
+
+def tiled(tile: Array, shape: tuple[int, ...]) -> Tiled:
+    """An array of ``shape`` that repeats a flat ``tile``, whose size is a whole number of pages."""
+    size = prod(shape) * tile.itemsize
+    assert tile.ndim == 1
+    assert tile.nbytes % PAGE == 0
+    region = _Region(tile, size)
+    raw: Any = (ctypes.c_uint8 * size).from_address(region.address)
+    raw._region = region  # the mapping lives as long as the array that shows it
+    found: Tiled = np.frombuffer(raw, dtype=np.uint8).view(tile.dtype).reshape(shape).view(Tiled)
+    found.tile = tile
+    return found
+
+
+class _Region:
+    """One file mapped over and over into one range of addresses."""
+
+    def __init__(self, tile: Array, size: int) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._map, self._unmap = libc.mmap, libc.munmap
+        self._map.restype = ctypes.c_void_p
+        self._map.argtypes = (
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+        )  # fmt: skip
+        self._unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+        self.size = -(-size // PAGE) * PAGE
+        access, private, fixed, lazy = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE, 0x10, 0x4000
+        with tempfile.TemporaryFile() as file:
+            file.write(tile.tobytes())
+            file.flush()
+            self.address = self._address(self._map(None, self.size, access, private | mmap.MAP_ANONYMOUS | lazy, -1, 0))
+            for start in range(0, self.size, tile.nbytes):
+                length = min(tile.nbytes, self.size - start)
+                self._address(self._map(self.address + start, length, access, private | fixed | lazy, file.fileno(), 0))
+
+    @staticmethod
+    def _address(result: int | None) -> int:
+        if result is None or result == ctypes.c_void_p(-1).value:
+            raise MemoryError(f"no room for a tensor's addresses: {os.strerror(ctypes.get_errno())}")
+        return result
+
+    def __del__(self) -> None:
+        if hasattr(self, "address"):
+            self._unmap(self.address, self.size)

@@ -1,0 +1,88 @@
+"""Repeat an evaluation from its result file: same sources, same inputs, same checks."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from cupilot.cli.choices import add_json, choose_device
+from cupilot.cli.commands.evaluate import show
+from cupilot.cli.terminal import Terminal
+from cupilot.errors import DataError, UserError
+from cupilot.evolution.result import evaluation_report
+from cupilot.records import Evaluation, Kernel, Proof, Timing, from_plain
+
+HELP = "repeat the evaluation in a result file"
+SAME_TIME = 1e-6
+"""Modelled times come out the same; measured ones are compared by whoever measures."""
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("result", metavar="RESULT.json", help="of cupilot evaluate --json, or a run's result.json")
+    add_json(parser)
+
+
+def run(options: Namespace, terminal: Terminal) -> int:
+    from cupilot.evaluate import Evaluator
+    from cupilot.evaluate.proof import differences, digest
+    from cupilot.tasks.load import task_from_source
+
+    path = Path(options.result)
+    claim = read_claim(path)
+    proof, kernel, repeat = claim["proof"], claim["kernel"], claim["repeat"]
+    task = task_from_source(repeat["source"], repeat["name"], repeat["precision"], where=repeat["name"])
+    if digest(kernel.source) != proof.source or digest(task.source) != proof.task:
+        terminal.warn(f"{path} has been altered: its sources are not those that its proof was made of")
+        return 1
+    device = choose_device(claim["device"], terminal)
+    with terminal.status("evaluating once more"):
+        evaluation = Evaluator(device, proof.seed, claim["timeout_s"])(task, kernel)
+    show(evaluation, terminal)
+    terminal.report(evaluation_report(evaluation))
+    for text in differences(proof, evaluation.proof) if evaluation.proof is not None else ():
+        terminal.line(f"not as it was: {text}")
+    problem = contradiction(claim["timing"], evaluation)
+    if problem:
+        terminal.warn(f"{path} is not confirmed: {problem}")
+        return 1
+    terminal.line(f"{path}: confirmed, seed {proof.seed}")
+    return 0
+
+
+def contradiction(timing: Timing, evaluation: Evaluation) -> str:
+    """What the repetition says against the claim, or nothing."""
+    if evaluation.failure is not None or evaluation.timing is None:
+        return evaluation.failure.message if evaluation.failure else "the kernel was not timed"
+    now = evaluation.timing
+    if timing.source != now.source:
+        return f"the time was {timing.source}, and is now {now.source}"
+    if now.source == "modelled" and abs(now.time_s - timing.time_s) > SAME_TIME * timing.time_s:
+        return f"the time is {now.time_s * 1e3:.6g} ms, and was {timing.time_s * 1e3:.6g} ms"
+    return ""
+
+
+def read_claim(path: Path) -> dict[str, Any]:
+    """The parts of a result file that can be checked; whatever is wrong with it is one sentence."""
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"the result file {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not a result file: it is not JSON") from error
+    report = report.get("best", report) if isinstance(report, dict) else {}
+    if not report.get("proof") or not report.get("repeat"):
+        raise UserError(f"{path} holds no proof: it is no result of a kernel that passed")
+    try:
+        repeat = report["repeat"]
+        return {
+            "device": str(report["device"]),
+            "proof": from_plain(Proof, report["proof"]),
+            "timing": from_plain(Timing, report["timing"]),
+            "kernel": from_plain(Kernel, repeat["kernel"]),
+            "repeat": {key: str(repeat["task"][key]) for key in ("name", "source", "precision")},
+            "timeout_s": float(repeat["timeout_s"]),
+        }
+    except (DataError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is not a result file of this version: {error}") from error

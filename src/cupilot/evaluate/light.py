@@ -1,0 +1,74 @@
+"""The speed of light: a time in which a task's bytes cannot be moved, or its operations be done, is not believed."""
+
+from __future__ import annotations
+
+from cupilot.gpu.spec import GpuSpec
+from cupilot.gpu.work import CONVOLUTIONS, PRODUCTS, base_name, op_flop, tensors
+from cupilot.records import Failure, Task, Timing
+
+TOLERANCE = 0.97
+"""How far below its bound a time may lie: clocks and bandwidths of datasheets are rounded."""
+BOOST = 1.25
+"""How far above the datasheet's clock a real GPU may run."""
+SPLIT_PRODUCTS = 3.0
+"""Products of half-width numbers that it takes to multiply two of full width."""
+WINOGRAD = 4.0
+"""What clever convolutions save at most in practice (tiles of 4x4 for filters of 3x3)."""
+STRASSEN = 8.0 / 7.0
+DENSE = frozenset({"relu", "gelu", "silu", "sigmoid", "tanh", "add", "mul", "layer_norm", "softmax", "clone", "to"})
+WHOLE_VIEWS = frozenset({"view", "reshape", "permute", "transpose", "t", "numpy_T", "squeeze", "unsqueeze", "flatten"})
+"""What leaves a dense operand dense, computing or not; after all else (a diagonal, a mask) fewer products may do."""
+
+
+def least_operations(task: Task) -> float:
+    """Operations of matrix products and convolutions of dense operands, as cleverly as they can be done.
+
+    Where only a part of a product goes on (a triangle of it, say), only that part must be made, so it does not count.
+    """
+    known = tensors(task)
+    dense = {argument.name for argument in task.arguments}
+    total = 0.0
+    for op in task.graph:
+        name = base_name(op.target)
+        if not all(operand in dense for operand in op.operands):
+            continue
+        if name in DENSE | WHOLE_VIEWS:
+            dense.add(op.name)
+        elif name in PRODUCTS | CONVOLUTIONS and _goes_on_whole(task, op.name):
+            dense.add(op.name)
+            total += op_flop(op, known) / (WINOGRAD if name in CONVOLUTIONS else STRASSEN)
+    return total
+
+
+def _goes_on_whole(task: Task, name: str) -> bool:
+    return all(base_name(op.target) in DENSE | PRODUCTS | CONVOLUTIONS for op in task.graph if name in op.operands)
+
+
+def fastest_flop_per_s(spec: GpuSpec, precision: str) -> float:
+    """The fastest unit that reaches a precision: tensor cores too, with several products for one of float32."""
+    if precision in ("fp16", "bf16"):
+        return spec.fp16_tensor_flop_per_s
+    if precision == "tf32":
+        return max(spec.tf32_tensor_flop_per_s, spec.fp32_flop_per_s)
+    return max(spec.fp32_flop_per_s, spec.fp16_tensor_flop_per_s / SPLIT_PRODUCTS)
+
+
+def beyond_light(task: Task, timing: Timing, spec: GpuSpec) -> Failure | None:
+    """A failure with the arithmetic in its message, or None."""
+    measured = timing.source == "measured"
+    # the results of a call may still be in the L2 when it is over
+    moved = task.minimal_bytes - (min(task.output_bytes, spec.l2_bytes) if measured else 0)
+    bytes_s = moved / spec.dram_bytes_per_s
+    operations = least_operations(task)
+    rate = fastest_flop_per_s(spec, task.precision) * (BOOST if measured else 1.0)
+    operations_s = operations / rate
+    least_s = max(bytes_s, operations_s)
+    if timing.time_s >= TOLERANCE * least_s:
+        return None
+    reason = (
+        f"moving {moved} bytes at {spec.dram_bytes_per_s / 1e9:.0f} GB/s"
+        if bytes_s >= operations_s
+        else f"{operations:.4g} operations at {rate / 1e12:.4g} Tflop/s"
+    )
+    message = f"{timing.time_s * 1e3:.4g} ms is impossible: {reason} takes {least_s * 1e3:.4g} ms"
+    return Failure("time", "faster-than-light", message)

@@ -1,0 +1,140 @@
+"""The calls that every kernel of a task has to get right, made once per task.
+
+Small versions of the task run in full on every kind of input; the true shape runs on sampled blocks, or in full where
+a sample says nothing (see `evaluator`).  References of large tasks are made for slices of the result (`tasks.slices`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from cupilot.contracts import Call
+from cupilot.gpu.work import CONVOLUTIONS, PRODUCTS, base_name, task_flop
+from cupilot.records import Task
+from cupilot.tasks import Case, SlicedCase, draw_case, find_slicing, learn_structures, make_case, scaled_tasks
+from cupilot.tasks.case import Drawn
+from cupilot.tasks.structure import Structure
+
+SAMPLE_BUDGET = 60_000_000
+"""Lane instructions per launch at the true shape; small launches run in full."""
+WHOLE_ELEMENTS, WHOLE_FLOP = 1 << 24, 2e10
+"""Up to here the reference of the true shape is made as a whole."""
+LARGEST_WHOLE_BYTES = 3 << 30
+"""What arguments and results may take where no slices can be cut (the reference needs five times as much); what is
+larger
+runs at the true shape for its time and findings, and is compared at a smaller one."""
+
+FIRST_KINDS = ("own", "normal", "permuted")
+OTHER_KINDS = ("normal", "wide", "constant", "planted", "one-hot", "denormal", "nan", "infinity")
+TRUE_KIND = "normal"
+STUBBORN_KINDS = ("wide", "constant", "planted", "nan")
+"""Tried at the true shape by kernels that refuse every other."""
+
+# Operators that choose by comparing.  Written with fmaxf or ?:, as everybody does, they drop NaN, which PyTorch keeps.
+COMPARING = frozenset({
+    "relu", "relu6", "leaky_relu", "elu", "selu", "celu", "hardtanh", "hardsigmoid", "hardswish", "softshrink",
+    "hardshrink", "threshold", "clamp", "clamp_min", "clamp_max", "maximum", "minimum", "max", "min", "amax", "amin",
+    "argmax", "argmin", "where", "softplus", "huber_loss", "smooth_l1_loss", "triplet_margin_loss", "sort", "topk",
+    "max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices", "abs", "cummax",
+    "gt", "lt", "ge", "le", "eq", "ne", "masked_fill", "adaptive_max_pool2d", "log_sigmoid", "logsigmoid", "sign",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One call that a candidate has to get right; ``strict`` also about NaN and infinity."""
+
+    case: Case | SlicedCase
+    full: bool
+    strict: bool = True
+    order: int = 0
+
+    @property
+    def drawn(self) -> Drawn:
+        return self.case.drawn
+
+    def call(self, arguments: str, sample_budget: int | None = None) -> Call:
+        task, values = self.drawn.task, self.drawn.bound(arguments)
+        return Call(f"{task.name}, {self.case.kind} inputs", values, task.outputs, sample_budget, self.order)
+
+
+@dataclass
+class Trials:
+    """Of one task; everything is made when it is first needed."""
+
+    task: Task
+    seed: int
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _made: dict[tuple[str, str], Trial] = field(default_factory=dict)
+
+    @cached_property
+    def versions(self) -> tuple[Task, ...]:
+        return scaled_tasks(self.task)
+
+    @cached_property
+    def structures(self) -> tuple[Structure | None, ...]:
+        """What inputs look like, from the smallest version there is."""
+        return learn_structures(self.versions[0] if self.versions else self.task, self.seed)
+
+    def small(self) -> list[Trial]:
+        """Smaller versions, in full; the last is an earlier one once more, with blocks in another order."""
+        found: list[Trial] = []
+        for number, version in enumerate(self.versions):
+            kinds: tuple[str, ...] = FIRST_KINDS if number == 0 else OTHER_KINDS
+            if len(self.versions) == 1:
+                kinds = tuple(dict.fromkeys((*FIRST_KINDS, *OTHER_KINDS)))
+            found += [self._whole(version, kind) for kind in kinds]
+        again = [trial for trial in found if trial.case.kind == "normal"][-1:]
+        return found + [Trial(trial.case, full=True, strict=trial.strict, order=1) for trial in again]
+
+    def true(self, kind: str = TRUE_KIND) -> Trial:
+        """The shape that the task is about."""
+        with self._lock:
+            key = (self.task.name, f"true {kind}")
+            if key not in self._made:
+                self._made[key] = Trial(self._true_case(kind), full=False, strict=self._strict(kind))
+            return self._made[key]
+
+    def stubborn(self) -> list[Trial]:
+        return [self.true(kind) for kind in STUBBORN_KINDS]
+
+    def middling(self, elements: int) -> Trial | None:
+        """The largest version with so many elements, where the true shape cannot run in full."""
+        versions = scaled_tasks(self.task, elements)
+        return self._whole(versions[0], TRUE_KIND) if versions else None
+
+    def _whole(self, version: Task, kind: str) -> Trial:
+        # the second version's structure is the first one's: labels stay within the sizes of their own draw
+        def make() -> Case:
+            bounded = any(s is not None and s.high for s in self.structures)
+            return make_case(version, kind, self.seed, None if bounded else self.structures)
+
+        return self._kept((version.name, kind), lambda: Trial(make(), full=True, strict=self._strict(kind)))
+
+    def _kept(self, key: tuple[str, str], make: Callable[[], Trial]) -> Trial:
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = make()
+            return self._made[key]
+
+    def _strict(self, kind: str) -> bool:
+        """Whether NaN and infinity must be where PyTorch has them, for inputs that hold some."""
+        names = {base_name(op.target) for op in self.task.graph}
+        if not names or names & COMPARING:
+            return kind not in ("nan", "infinity")
+        # sums of products put together from several, as error-corrected ones are, turn infinity into NaN
+        return kind != "infinity" or not names & (PRODUCTS | CONVOLUTIONS)
+
+    def _true_case(self, kind: str) -> Case | SlicedCase:
+        task = self.task
+        elements = sum(a.tensor.elements for a in task.arguments if a.tensor is not None)
+        elements += sum(output.elements for output in task.outputs)
+        structures = None if any(s is not None and s.high for s in self.structures) else self.structures
+        if elements > WHOLE_ELEMENTS or task_flop(task) > WHOLE_FLOP:
+            slicing = find_slicing(self.versions[-1], self.seed) if self.versions else None
+            if slicing is not None or task.minimal_bytes > LARGEST_WHOLE_BYTES:
+                return SlicedCase(draw_case(task, kind, self.seed, structures), slicing)
+        return make_case(task, kind, self.seed, structures)

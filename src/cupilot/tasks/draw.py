@@ -1,0 +1,110 @@
+"""Kinds of inputs: how fresh floating-point values are drawn.
+
+==========  ==========================================================================================
+own         what the task file's ``get_inputs`` draws
+normal      standard normal, both signs
+wide        both signs, magnitudes evenly spread over e^-8 .. e^8
+constant    one value everywhere; sums of it are exact
+planted     extrema of both signs, some in every quarter of every axis, over a faint background
+one-hot     zero but for a single one in every row
+permuted    the file's own values in another order
+denormal    every other number below the smallest normal one
+nan         normal with some NaN in every quarter of every axis
+infinity    normal with some infinities of both signs, likewise
+==========  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cupilot.arrays import Array
+
+Shape = tuple[int, ...]
+Draw = Callable[[np.random.Generator, Shape], Array]
+
+SPARSE, RARE = 64, 1024
+"""One element in so many is planted; NaN and infinity are rarer, because they spoil whole rows."""
+EXTREME = 48.0
+"""Large beside the background, small enough for the exponential of float32, and for fp16."""
+
+
+def normal(rng: np.random.Generator, shape: Shape) -> Array:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def wide(rng: np.random.Generator, shape: Shape) -> Array:
+    """Normal numbers in fp16 too, and products stay finite."""
+    values = rng.random(shape, dtype=np.float32)
+    values -= np.float32(0.5)
+    signs = rng.integers(0, 2, shape, dtype=np.int8)
+    np.exp(values * np.float32(16), out=values)
+    np.negative(values, out=values, where=signs.astype(bool))
+    return values
+
+
+def constant(rng: np.random.Generator, shape: Shape) -> Array:
+    """A multiple of a quarter, so that no order of summation rounds; below zero, where no other kind leaves whole
+    rows."""
+    return np.full(shape, -rng.integers(3, 12) / 4, np.float32)
+
+
+def planted(rng: np.random.Generator, shape: Shape) -> Array:
+    values = np.float32(0.01) * normal(rng, shape)
+    places = spread(rng, shape)
+    extremes = EXTREME * (1 + 0.25 * rng.random(places.size)) * rng.choice((-1, 1), places.size)
+    values.reshape(-1)[places] = extremes.astype(np.float32)
+    return values
+
+
+def one_hot(rng: np.random.Generator, shape: Shape) -> Array:
+    values = np.zeros(shape, np.float32)
+    if values.size:
+        rows = values.reshape(-1, shape[-1] if shape else 1)
+        rows[np.arange(rows.shape[0]), rng.integers(0, rows.shape[1], rows.shape[0])] = 1.0
+    return values
+
+
+def denormal(rng: np.random.Generator, shape: Shape) -> Array:
+    values = normal(rng, shape)
+    values.reshape(-1)[::2] *= np.float32(1e-39)
+    return values
+
+
+def nan(rng: np.random.Generator, shape: Shape) -> Array:
+    values = normal(rng, shape)
+    values.reshape(-1)[spread(rng, shape, RARE)] = np.nan
+    return values
+
+
+def infinity(rng: np.random.Generator, shape: Shape) -> Array:
+    values = normal(rng, shape)
+    places = spread(rng, shape, RARE)
+    values.reshape(-1)[places] = np.where(rng.random(places.size) < 0.5, np.inf, -np.inf)
+    return values
+
+
+def spread(rng: np.random.Generator, shape: Shape, one_in: int = SPARSE) -> Array:
+    """Flat positions: one element in so many, and at least one in every quarter of every axis."""
+    size = int(np.prod(shape, dtype=np.int64))
+    if not size:
+        return np.empty(0, np.int64)
+    places = [rng.integers(0, size, max(1, size // one_in))]
+    for axis, length in enumerate(shape):
+        for quarter in range(4):
+            low, high = length * quarter // 4, max(length * (quarter + 1) // 4, length * quarter // 4 + 1)
+            place = [rng.integers(0, other) for other in shape]
+            place[axis] = rng.integers(min(low, length - 1), min(high, length))
+            places.append(np.atleast_1d(np.ravel_multi_index(tuple(place), shape)))
+    return np.unique(np.concatenate(places))
+
+
+DRAWS: dict[str, Draw] = {
+    "normal": normal, "wide": wide, "constant": constant, "planted": planted, "one-hot": one_hot,
+    "denormal": denormal, "nan": nan, "infinity": infinity,
+}  # fmt: skip
+KINDS = ("own", "normal", "wide", "constant", "planted", "one-hot", "permuted", "denormal", "nan", "infinity")
+SPECIAL = ("nan", "infinity")
+"""Kinds whose values are not all finite."""

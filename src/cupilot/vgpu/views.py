@@ -1,0 +1,69 @@
+"""The runtime's records, callbacks and functions as ctypes sees them (runtime/cudart_control.cpp mirrors them)."""
+
+from __future__ import annotations
+
+import ctypes
+
+TRANSLATE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint32)
+RESIDENT = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint64)
+ELAPSED = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)
+LOCATE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p)
+REGISTERS = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_char_p)
+
+
+class DeviceView(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char * 64),
+        *((n, ctypes.c_int32) for n in ("major", "minor", "sms", "clock_khz", "threads_per_block", "threads_per_sm",
+                                        "blocks_per_sm", "registers_per_sm")),
+        *((n, ctypes.c_uint64) for n in ("shared_per_block", "shared_per_block_optin", "shared_per_sm", "l1_bytes",
+                                         "l2_bytes", "dram_bytes", "dram_bytes_per_s")),
+    ]  # fmt: skip
+
+
+class FindingView(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_char_p), ("message", ctypes.c_char_p)]
+
+
+class TrafficView(ctypes.Structure):
+    _fields_ = [
+        (n, ctypes.c_uint64) for n in ("l2_read", "l2_write", "miss_read", "miss_write", "unique_read", "unique_write")
+    ]
+
+
+class LaunchView(ctypes.Structure):
+    _fields_ = [
+        ("kernel", ctypes.c_char_p),
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("dynamic_shared", ctypes.c_uint32),
+        ("resident", ctypes.c_uint32),
+        ("id", ctypes.c_uint64),
+        ("blocks_run", ctypes.c_uint64),
+        ("counts", ctypes.POINTER(ctypes.c_uint64)),
+        ("basic_blocks", ctypes.c_uint64),
+        ("sites", ctypes.c_uint64),
+        ("allocations", ctypes.c_uint64),
+    ]
+
+
+def declare(lib: ctypes.CDLL) -> None:
+    """What the runtime's functions take and give, where it is not an int."""
+    for name in ("vgc_launches", "vgc_findings", "vgc_operations", "vgc_image", "vgc_variable", "vgc_map_file",
+                 "vgc_stored_elements", "vgc_operation", "vgc_launch_traffic", "vgc_allocate"):  # fmt: skip
+        getattr(lib, name).restype = ctypes.c_uint64
+    lib.vgc_settings.argtypes = [ctypes.c_uint64, ctypes.c_double, ctypes.c_uint32]
+    u64 = ctypes.c_uint64
+    lib.vgc_allocate.argtypes = [u64]
+    lib.vgc_map_file.argtypes = [ctypes.c_char_p, u64]
+    lib.vgc_upload.argtypes = lib.vgc_first.argtypes = [u64, ctypes.c_void_p, u64]
+    lib.vgc_order.argtypes = [u64]
+    lib.vgc_stored.argtypes = [u64]
+    lib.vgc_stored_elements.argtypes = [u64, u64, u64, u64, ctypes.c_void_p]
+    lib.vgc_launch_traffic.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
+    lib.vgc_launch.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
+    lib.vgc_finding.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
+    lib.vgc_operation.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
+    lib.vgc_variable.argtypes = [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p]
+    lib.cudaGetErrorString.restype = ctypes.c_char_p
+    lib.cudaFree.argtypes = [ctypes.c_void_p]

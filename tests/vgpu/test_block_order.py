@@ -1,0 +1,81 @@
+"""The order in which blocks and warps run: by number, or another that depends on a seed only."""
+
+from __future__ import annotations
+
+import numpy as np
+from ptxkit import INDEX, Bench
+
+# one thread of each warp draws a number and puts its own there: block * warps + warp
+TICKETS = (
+    INDEX
+    + """
+ mov.u32 %r3, %laneid; setp.ne.u32 %p0, %r3, 0; @%p0 bra end;
+ ld.param.u64 %rd0, [p0]; atom.global.add.u32 %r5, [%rd0], 1; shr.u32 %r6, %r0, 5;
+ ld.param.u64 %rd1, [p1]; mad.wide.u32 %rd1, %r5, 4, %rd1; st.global.u32 [%rd1], %r6;
+end: ret;
+"""
+)
+# each block waits for the one before it
+CHAIN = (
+    INDEX
+    + """
+ ld.param.u64 %rd0, [p0]; mad.wide.u32 %rd1, %r1, 4, %rd0; setp.eq.u32 %p0, %r1, 0; @%p0 bra go;
+wait: ld.volatile.global.u32 %r4, [%rd1+-4]; setp.eq.u32 %p1, %r4, 0; @%p1 bra wait;
+go: membar.gl; st.volatile.global.u32 [%rd1], 1; ret;
+"""
+)
+# all blocks write the same place: whoever comes last wins
+LAST = INDEX + " ld.param.u64 %rd0, [p0]; st.volatile.global.u32 [%rd0], %r1; ret;\n"
+
+
+def order(bench: Bench, seed: int, body: str, *arguments: object, **options: object) -> list[np.ndarray]:
+    """`Bench.clean` in another order."""
+    begin = bench.machine.begin
+    bench.machine.begin = lambda *given: begin(*given, order=seed)  # type: ignore[method-assign]
+    try:
+        return bench.clean(body, *arguments, **options)  # type: ignore[arg-type]
+    finally:
+        del bench.machine.begin  # type: ignore[method-assign]
+
+
+def tickets(bench: Bench, seed: int, grid: int, threads: int = 32, **options: object) -> list[int]:
+    count = grid * threads // 32
+    drawn, by = np.zeros(1, np.uint32), np.full(count, 2**32 - 1, np.uint32)
+    taken, order_of = order(bench, seed, TICKETS, drawn, by, grid=grid, threads=threads, **options)
+    return order_of[: taken[0]].tolist()
+
+
+def test_blocks_run_by_number_unless_another_order_is_asked_for(bench: Bench) -> None:
+    assert tickets(bench, 0, 100) == list(range(100))
+    one, again, other = tickets(bench, 1, 100), tickets(bench, 1, 100), tickets(bench, 2, 100)
+    assert sorted(one) == sorted(other) == list(range(100))
+    assert one == again != other
+    # about half of the neighbours have changed places
+    assert 20 < sum(one.index(i) > one.index(i + 1) for i in range(99)) < 80
+
+
+def test_warps_of_a_block_run_in_another_order_too(bench: Bench) -> None:
+    assert tickets(bench, 0, 1, 256) == list(range(8))
+    assert tickets(bench, 5, 1, 256) != list(range(8))
+    assert sorted(tickets(bench, 5, 1, 256)) == list(range(8))
+
+
+def test_a_sample_has_the_same_blocks_in_another_order(bench: Bench) -> None:
+    plain = tickets(bench, 0, 5000, sample_budget=4000)
+    other = tickets(bench, 3, 5000, sample_budget=4000)
+    assert 3 < len(plain) <= len(other) < 1.5 * len(plain) + 3
+    assert set(plain) <= set(other)
+    assert plain != other[: len(plain)]
+    assert other == tickets(bench, 3, 5000, sample_budget=4000) != tickets(bench, 4, 5000, sample_budget=4000)
+
+
+def test_blocks_that_wait_for_the_one_before_get_on_in_any_order(bench: Bench) -> None:
+    for seed in (0, 1):
+        (flags,) = order(bench, seed, CHAIN, np.zeros(6000, np.uint32), grid=6000)
+        assert flags.all()
+
+
+def test_a_race_that_usually_wins_shows_in_another_order(bench: Bench) -> None:
+    (usual,) = order(bench, 0, LAST, np.zeros(1, np.uint32), grid=64)
+    assert usual[0] == 63
+    assert any(order(bench, seed, LAST, np.zeros(1, np.uint32), grid=64)[0][0] != 63 for seed in (1, 2, 3))
