@@ -47,6 +47,7 @@ class Job:
     calls: tuple[JobCall, ...]
     timeout_s: float
     sass: tuple[SassFunction, ...] = ()
+    form: str = "extension"
 
     def files(self) -> Iterator[Path]:
         """The files that arguments are in."""

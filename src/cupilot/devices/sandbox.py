@@ -181,8 +181,8 @@ def _set_mounts(path: bytes, depth: int, add: int, remove: int) -> None:
 EXECUTE, WRITE_FILE, READ_FILE, READ_FOLDER, TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE
 READ = READ_FILE | READ_FOLDER
-# reading, writing, making and removing plain files; no links, devices or folders
-WRITE = READ | WRITE_FILE | TRUNCATE | 1 << 5 | 1 << 8
+# reading, writing, making and removing plain files and folders; no links or devices
+WRITE = READ | WRITE_FILE | TRUNCATE | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8
 BIND_AND_CONNECT_TCP = 0b11
 SIGNALS_AND_ABSTRACT_SOCKETS = 0b11
 

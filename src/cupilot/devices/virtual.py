@@ -20,6 +20,7 @@ from cupilot.arrays import Array, Tiled, dtype_of
 from cupilot.contracts import Built, Call, Device, Outcome, Output
 from cupilot.devices.job import Answer, Job, JobArgument, JobCall
 from cupilot.devices.process import Ended, run_limited
+from cupilot.devices.solution_build import SolutionBuilder
 from cupilot.gpu import GpuSpec, load_spec, spec_names
 from cupilot.records import Failure, Kernel, Profile, TensorSpec, Timing, from_plain, to_plain
 from cupilot.records.evaluation import SassFunction
@@ -33,6 +34,7 @@ from cupilot.vgpu.timing import model_time
 # PTX the engine is built for: nvcc knows nothing older, and the engine little that is newer.
 OLDEST, NEWEST = 7.5, 9.0
 GRACE_S = 5.0
+LOAD_TIMEOUT_S = 60.0
 KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TMPDIR", "VIRTUAL_ENV")
 
 
@@ -51,6 +53,8 @@ class VirtualDevice:
         self._spec = spec
         self._cache = cache
         self._cuda = find_cuda()
+        self._arch = f"sm_{round(min(max(spec.capability, OLDEST), NEWEST) * 10)}"
+        self._solutions = SolutionBuilder(self._arch, cache, self._cuda)
         self._runtime: Path | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="cupilot-")
         self._files: dict[int, tuple[Array, Path]] = {}
@@ -65,16 +69,24 @@ class VirtualDevice:
         return self._spec
 
     def build(self, kernel: Kernel) -> Built | Failure:
-        arch = f"sm_{round(min(max(self._spec.capability, OLDEST), NEWEST) * 10)}"
-        built = build_kernel(kernel, arch, self._cache / "kernels", self._cuda)
+        if kernel.form != "extension":
+            empty = (Call("load", (), ()),)
+            return self._solutions.build(kernel, lambda built: self._run(built, empty, LOAD_TIMEOUT_S))
+        built = build_kernel(kernel, self._arch, self._cache / "kernels", self._cuda)
         return built if isinstance(built, Failure) else guard_failure(built.library) or built
 
     def run(self, built: Built, calls: Sequence[Call], timeout_s: float) -> tuple[Outcome | Failure, ...]:
+        if built.kernel.form != "extension":
+            return self._solutions.run(built, lambda more: self._run(more, calls, timeout_s))
+        return self._run(built, calls, timeout_s)
+
+    def _run(self, built: Built, calls: Sequence[Call], timeout_s: float) -> tuple[Outcome | Failure, ...]:
         folder = Path(tempfile.mkdtemp(prefix="job-", dir=self._scratch.name))
         try:
             job = Job(
                 str(built.library), built.kernel.entry, str(self.runtime()), self._spec.name, self.name,
                 built.resources, tuple(self.job_call(call) for call in calls), timeout_s, self._sass(built),
+                built.kernel.form,
             )  # fmt: skip
             (folder / "job.json").write_text(json.dumps(to_plain(job)))
             environment = {key: os.environ[key] for key in KEPT_ENVIRONMENT if key in os.environ}
@@ -104,6 +116,8 @@ class VirtualDevice:
 
     def _sass(self, built: Built) -> tuple[SassFunction, ...]:
         """How the machine code makes the PTX's loads and stores; nothing where that cannot be found out."""
+        if built.kernel.form != "extension":
+            return self._solutions.sass(built)
         return kernel_sass(built.library.with_name(CUBIN), built.ptx, self._cuda, self._cache / "sass")
 
     def job_call(self, call: Call) -> JobCall:

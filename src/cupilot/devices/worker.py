@@ -11,6 +11,8 @@ import ctypes
 import json
 import sys
 import time
+from contextlib import nullcontext
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from cupilot.arrays import Array
 from cupilot.devices.job import Answer, Job, JobArgument, JobCall
 from cupilot.devices.process import Channel, limit_self, open_channel
 from cupilot.devices.sandbox import confine
+from cupilot.devices.solution import Solution, SolutionError, SolutionProcess
+from cupilot.devices.solution_record import read_assembly
 from cupilot.gpu import load_spec
 from cupilot.records import ITEM_BYTES, Failure, Profile, TensorSpec, from_plain, to_plain
 from cupilot.toolchain.abi import Library, TensorValue, WrapperError
@@ -33,14 +37,22 @@ def main(folder: Path) -> int:
     channel = open_channel()
     job = from_plain(Job, json.loads((folder / "job.json").read_text()))
     limit_self(job.timeout_s)
+    process = SolutionProcess(folder) if job.form != "extension" else None
+    libraries = read_assembly(Path(job.library)).files() if process is not None else ()
     machine = Machine(load_spec(job.gpu), Path(job.runtime), dict(job.resources), job.device, job.sass)
     # translations are kept for other candidates, so a process without a candidate makes them
     machine.hire(lambda kept: confine([kept], [kept]))
-    confine([Path(job.library), Path(job.runtime).parent, *job.files()])
+    confine([Path(job.library), *libraries, Path(job.runtime).parent, *job.files()])
     machine.begin(None, job.timeout_s)
     try:
-        library = Library(Path(job.library))
-        failure = _early_failure(machine)
+        library: Library | Solution
+        if process is None:
+            library = Library(Path(job.library))
+            failure = _early_failure(machine)
+        else:
+            library, failure = Solution(Path(job.library), machine, process, job.timeout_s), None
+    except SolutionError as error:
+        failure = error.failure
     except WrapperError as error:
         failure = Failure("load", error.kind, _load_message(str(error)))
     if failure is not None:
@@ -74,7 +86,7 @@ def _send(channel: Channel, answer: Answer, arrays: tuple[Array, ...] = ()) -> N
 class Worker:
     """One candidate, loaded."""
 
-    def __init__(self, job: Job, machine: Machine, library: Library) -> None:
+    def __init__(self, job: Job, machine: Machine, library: Library | Solution) -> None:
         self._job = job
         self._machine = machine
         self._library = library
@@ -87,6 +99,8 @@ class Worker:
         tensors: list[tuple[TensorValue, str]] = []
         values = [self._value(argument, tensors) for argument in call.arguments]
         outputs = [self._allocate(tensor) for tensor in call.outputs] if self._fills_outputs(values, call) else []
+        if isinstance(self._library, Solution):
+            self._library.prepare(values, max(self._deadline_s - time.monotonic(), 0.001))
         machine.begin(call.sample_budget, max(self._deadline_s - time.monotonic(), 0.001), order=call.order)
         answer = self._answer(values, tensors, outputs)
         self._library.release()
@@ -120,14 +134,20 @@ class Worker:
     ) -> tuple[Answer, tuple[Array, ...]]:
         machine = self._machine
         try:
-            with machine.guarded():
+            # a solution closes the memory around each call of an extension
+            with nullcontext() if isinstance(self._library, Solution) else machine.guarded():
                 results = self._library.call(self._job.entry, [*values, *outputs])
             machine.end()
+        except SolutionError as error:
+            machine.end()
+            return Answer(error.failure), ()
         except WrapperError as error:
             machine.end()
             found = _finding_failure(machine.findings(), self._job)
             return Answer(found or Failure("run", error.kind, str(error))), ()
         profile, results = machine.profile(), results or tuple(outputs)
+        if isinstance(self._library, Solution):
+            profile = replace(profile, operations=profile.operations + self._library.operations())
         failure = (
             _finding_failure(machine.findings(), self._job)
             or _launch_failure(machine)

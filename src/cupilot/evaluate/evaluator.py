@@ -185,5 +185,7 @@ def _comparable(trial: Trial, profile: Profile) -> bool:
         return False
     if not profile.sampled:
         return True
+    if any(operation.kind.startswith("aten.") for operation in profile.operations):
+        return False
     needs_all = isinstance(case, SlicedCase) and case.needs_all
     return not needs_all and len(profile.launches) == 1 and not profile.total("global_atomic_requests")

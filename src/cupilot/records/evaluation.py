@@ -158,10 +158,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class MemoryOperation:
-    """A fill or copy that the wrapper asked the runtime for; it costs time like a launch."""
+    """A fill or copy that the wrapper asked the runtime for; it costs time like a launch.
+
+    ``aten.NAME``: an operator that PyTorch computes for a solution; it reads and writes ``bytes`` and makes ``flop``.
+    """
 
     kind: str
     bytes: int
+    flop: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ WOBBLE = 2.0**-24
 """Inputs known to one rounding of float32: what that does to the results is nobody's fault."""
 
 Value = Array | Scalar | None | tuple[Any, ...]
+MODELNEW = "ModelNew"
+"""In place of expressions: everything that a solution's class needs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,7 @@ class Drawn:
     model: torch.nn.Module
     inputs: tuple[Any, ...]
     init: Mapping[str, Any] = field(default_factory=dict)
+    init_inputs: tuple[Any, ...] = ()
     tiles: dict[int, Tiled] = field(default_factory=dict)
     _arrays: dict[tuple[int, tuple[int, ...]], Array] = field(default_factory=dict)
     _bound: dict[str, tuple[Value, ...]] = field(default_factory=dict)
@@ -70,9 +73,15 @@ class Drawn:
         """What expressions over ``inputs`` and ``model`` come to; the same arrays each time."""
         if expressions not in self._bound:
             everything = (*self.inputs, *self.model.parameters(), *self.model.buffers())
-            values = self._evaluated(expressions) if expressions else everything
+            known = {"": lambda: everything, MODELNEW: self._for_modelnew}
+            values = known.get(expressions, lambda: self._evaluated(expressions))()
             self._bound[expressions] = tuple(self._value(value) for value in values)
         return self._bound[expressions]
+
+    def _for_modelnew(self) -> tuple[Any, ...]:
+        """The constructor's arguments as Python text, inputs, and the module's tensors with their names."""
+        named = [*self.model.named_parameters(), *self.model.named_buffers()]
+        return repr(self.init_inputs), self.inputs, [name for name, _ in named], [tensor for _, tensor in named]
 
     def _evaluated(self, expressions: str) -> tuple[Any, ...]:
         return evaluate_expressions(expressions, self.inputs, self.model, self.init)
@@ -201,7 +210,8 @@ def draw_case(
         artist = _Artist(task, namespace, kind, rng, structures, positive)
         inputs = tuple(artist.input(index, argument) for index, argument in enumerate(_inputs(task)))
         init = constructor_values(namespace, task.name)
-    return Drawn(task, kind, seed, model, inputs, init, artist.tiles)
+        init_inputs = tuple(namespace["get_init_inputs"]()) if "get_init_inputs" in namespace else ()
+    return Drawn(task, kind, seed, model, inputs, init, init_inputs, artist.tiles)
 
 
 def _inputs(task: Task) -> list[Argument]:

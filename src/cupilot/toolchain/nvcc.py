@@ -41,8 +41,9 @@ PYTORCH_FLAGS = (
 
 
 def build_kernel(
-    kernel: Kernel, arch: str, out_dir: Path, cuda: Cuda, *, link: Sequence[Path] = (), timeout_s: float = 180
-) -> Built | Failure:
+    kernel: Kernel, arch: str, out_dir: Path, cuda: Cuda, *,
+    link: Sequence[Path] = (), flags: Sequence[str] = (), timeout_s: float = 180,
+) -> Built | Failure:  # fmt: skip
     """Compile for ``arch`` (such as ``sm_80``) into ``out_dir/<digest>``, or take what is there already.
 
     The library holds the PTX alone and leaves the CUDA runtime open: the process that loads it, or ``link``,
@@ -52,31 +53,36 @@ def build_kernel(
     if isinstance(made, Failure):
         return made
     kernel, unit = made
-    final = out_dir / _address(kernel, unit, arch, cuda, link)
+    final = out_dir / _address(kernel, unit, arch, cuda, link, flags)
     if not final.is_dir():
         deadline_s = time.monotonic() + timeout_s
         with scratch_beside(final) as scratch:
             _write_sources(kernel, unit, scratch, cuda)
-            failure = _compile(kernel, _command(kernel, arch, cuda, link), scratch, deadline_s)
-            failure = failure or _assemble(arch, scratch, cuda, deadline_s)
+            failure = _compile(kernel, _command(kernel, arch, cuda, link, flags), scratch, deadline_s)
+            failure = failure or _assemble(arch, scratch, cuda, deadline_s, flags)
             if failure is not None:
                 return failure
             publish(scratch, final)
     return _load(kernel, final)
 
 
-def _address(kernel: Kernel, unit: str, arch: str, cuda: Cuda, link: Sequence[Path]) -> str:
+def _address(kernel: Kernel, unit: str, arch: str, cuda: Cuda, link: Sequence[Path], flags: Sequence[str]) -> str:
     compiler = (cuda.version, str(cuda.host_compiler), folder_digest(INCLUDE))
     linked = [part for path in link for part in (str(path.resolve()), path.read_bytes())]
-    return digest((kernel.source, kernel.entry, unit, arch, *compiler, *FLAGS, *PYTORCH_FLAGS, *PTXAS_FLAGS, *linked))
+    ours = (*FLAGS, *PYTORCH_FLAGS, *PTXAS_FLAGS)
+    return digest((kernel.source, kernel.entry, unit, arch, *compiler, *ours, *flags, *linked))
 
 
-def _command(kernel: Kernel, arch: str, cuda: Cuda, link: Sequence[Path]) -> tuple[str | Path, ...]:
+def _command(
+    kernel: Kernel, arch: str, cuda: Cuda, link: Sequence[Path], flags: Sequence[str]
+) -> tuple[str | Path, ...]:
     virtual = arch.replace("sm_", "compute_")
     target = ("-gencode", f"arch={virtual},code={virtual}", f"--frandom-seed={kernel.digest}")
     linked = [part for path in map(Path.resolve, link) for part in _linked(path)]
     files = ("-I", INCLUDE, "-I", HEADERS, "--keep", "--keep-dir", KEEP, UNIT, "-o", LIBRARY)
-    return (cuda.nvcc, "-ccbin", cuda.host_compiler, *FLAGS, *target, *files, *linked)
+    # the language standard can be given once
+    ours = [flag for flag in FLAGS if not (flag.startswith("-std") and any(f.startswith("-std") for f in flags))]
+    return (cuda.nvcc, "-ccbin", cuda.host_compiler, *ours, *flags, *target, *files, *linked)
 
 
 def _linked(library: Path) -> tuple[str, ...]:
@@ -125,8 +131,9 @@ def _nvcc_failure(kernel: Kernel, output: str) -> Failure:
     return compile_failure(log, SOURCE)
 
 
-def _assemble(arch: str, scratch: Path, cuda: Cuda, deadline_s: float) -> Failure | None:
-    command: list[str | Path] = [cuda.ptxas, *PTXAS_FLAGS, f"-arch={arch}", PTX, "-o", CUBIN]
+def _assemble(arch: str, scratch: Path, cuda: Cuda, deadline_s: float, flags: Sequence[str]) -> Failure | None:
+    registers = [flag for flag in flags if flag.startswith("--maxrregcount")]
+    command: list[str | Path] = [cuda.ptxas, *PTXAS_FLAGS, *registers, f"-arch={arch}", PTX, "-o", CUBIN]
     finished = run(command, scratch, deadline_s - time.monotonic())
     if finished is None:
         return _too_slow("ptxas")

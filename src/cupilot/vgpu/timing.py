@@ -111,7 +111,9 @@ def operation_parts(operation: MemoryOperation, spec: GpuSpec) -> Parts:
         # 25 GB/s is what pinned memory reaches in practice over x16 of the fourth generation, of 31.5 on the data sheet
         return with_minimum({"pcie": operation.bytes / getattr(spec, "pcie_bytes_per_s", 25e9)}, spec)
     read = 0.0 if operation.kind in ("fill", "memset") else float(operation.bytes)
-    return with_minimum({"dram": spec.dram_s(read, operation.bytes)}, spec)
+    # what PyTorch computes, at the speed of the vendor's library
+    times = {"dram": spec.dram_s(read, operation.bytes), "fp32": operation.flop / spec.sgemm_flop_per_s}
+    return with_minimum(combine({name: time_s for name, time_s in times.items() if time_s > 0}), spec)
 
 
 def with_minimum(parts: Parts, spec: GpuSpec) -> Parts:
