@@ -148,6 +148,8 @@ def test_a_kernel_is_timed_in_turns_with_another(device: CudaDevice) -> None:
 def test_evaluate_reports_what_was_measured(device: CudaDevice) -> None:
     module = """
 import torch
+
+pytestmark = pytest.mark.slow  # builds and worker processes by the dozen
 ROWS = 64
 class Model(torch.nn.Module):
     def forward(self, x):

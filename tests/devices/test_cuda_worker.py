@@ -16,6 +16,8 @@ from cupilot.devices.job import JobArgument, JobCall
 from cupilot.records import TensorSpec
 from cupilot.toolchain.abi import TensorValue
 
+pytestmark = pytest.mark.slow  # builds and worker processes by the dozen
+
 
 class Memory:
     """A GPU's memory as an array; ``late`` is work that nobody waits for, done at the next synchronisation."""

@@ -324,7 +324,7 @@ class Machine:
         for i in range(self._library.vgc_findings()):
             view = FindingView()
             self._library.vgc_finding(i, ctypes.byref(view))
-            found.append(Finding(view.kind.decode(), view.message.decode()))
+            found.append(Finding(view.kind.decode(), view.message.decode(errors="replace")))
         return tuple(found)
 
     def last_error(self) -> str:
