@@ -156,10 +156,10 @@ class Worker:
         )
         if failure is not None:
             return Answer(failure), ()
-        pairs = [_output(machine, result) for result in results]
+        aliases = tuple(_alias(result, [value for value, _ in tensors]) for result in results)
+        pairs = [_output(machine, result, bool(alias)) for result, alias in zip(results, aliases, strict=True)]
         specs = tuple(TensorSpec(tuple(result.shape), result.dtype) for result in results)
         whole = tuple(where is None for where, _ in pairs)
-        aliases = tuple(_alias(result, [value for value, _ in tensors]) for result in results)
         # copied, because the memory is given back before the answer is sent
         arrays = tuple(np.array(array) for pair in pairs for array in pair if array is not None)
         return Answer(None, profile, specs, whole, aliases), arrays
@@ -265,13 +265,13 @@ def _alias(result: TensorValue, inputs: list[TensorValue]) -> str:
 NUMPY = {name: name for name in ITEM_BYTES} | {"bfloat16": "uint16"}
 
 
-def _output(machine: Machine, result: TensorValue) -> tuple[Array | None, Array]:
-    """Flat positions of the written elements (None: all of them) and these elements, in row-major order."""
+def _output(machine: Machine, result: TensorValue, given: bool) -> tuple[Array | None, Array]:
+    """Flat positions of the written elements (None: all of them, or an input's) and these elements, in row-major order."""
     item = np.dtype(NUMPY[result.dtype])
     span = 1 + sum((size - 1) * stride for size, stride in zip(result.shape, result.strides, strict=True))
     span = span if prod(result.shape) else 0
     values = _laid_out(machine.view(result.pointer, (span,), item), result)
-    where = machine.stored_elements(result.pointer, span, ITEM_BYTES[result.dtype])
+    where = None if given else machine.stored_elements(result.pointer, span, ITEM_BYTES[result.dtype])
     if where is not None and tuple(result.strides) != _strides(result.shape):
         written = np.zeros(span, np.bool_)
         written[where] = True
