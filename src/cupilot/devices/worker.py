@@ -266,7 +266,7 @@ NUMPY = {name: name for name in ITEM_BYTES} | {"bfloat16": "uint16"}
 
 
 def _output(machine: Machine, result: TensorValue, given: bool) -> tuple[Array | None, Array]:
-    """Flat positions of the written elements (None: all of them, or an input's) and these elements, in row-major order."""
+    """Flat positions of the written elements (None: all, or an input's) and these elements, in row-major order."""
     item = np.dtype(NUMPY[result.dtype])
     span = 1 + sum((size - 1) * stride for size, stride in zip(result.shape, result.strides, strict=True))
     span = span if prod(result.shape) else 0
