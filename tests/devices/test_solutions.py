@@ -240,6 +240,7 @@ def test_a_confined_answer_writes_its_sources_and_sees_nothing_else(device: Devi
     np.testing.assert_allclose(outcome.outputs[0].array, X.tanh().numpy(), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "inputs", "kind", "words"),
     [
@@ -258,6 +259,7 @@ def test_what_must_not_be_done_is_a_failure(
     assert words in failure.message + failure.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "kind", "words"),
     [
