@@ -30,6 +30,8 @@ from cupilot.tasks.load import task_from_source
 from cupilot.testing import DeviceContract
 from cupilot.toolchain.cuda import find_cuda, find_host_compiler
 
+pytestmark = pytest.mark.slow  # builds and worker processes by the dozen
+
 STAND_IN = """
 import json, os, sys
 from pathlib import Path
@@ -148,8 +150,6 @@ def test_a_kernel_is_timed_in_turns_with_another(device: CudaDevice) -> None:
 def test_evaluate_reports_what_was_measured(device: CudaDevice) -> None:
     module = """
 import torch
-
-pytestmark = pytest.mark.slow  # builds and worker processes by the dozen
 ROWS = 64
 class Model(torch.nn.Module):
     def forward(self, x):
