@@ -11,11 +11,9 @@ and two runner-ups of every finished run.
 from __future__ import annotations
 
 import argparse
-import platform
 import sys
 import time
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 
 from cupilot.cli import main as cupilot
@@ -27,7 +25,6 @@ from cupilot.records.pool import PoolRecord
 from cupilot.strategies.pool import SHIPPED, pool_record
 from cupilot.strategies.pool_lines import check, write_lines
 from cupilot.tasks import load_task
-from cupilot.toolchain.cuda import find_cuda
 
 DEVICE = "virtual:a100-80gb"
 POPULATION, GENERATIONS, SEED = 6, 2, 0
@@ -127,7 +124,7 @@ def run_task(task: SeedTask, work: Path) -> None:
     print(f"{task.name}: status {status} after {time.monotonic() - began:.0f} s", flush=True)
 
 
-def seed_records(task: SeedTask, work: Path, tools: tuple[tuple[str, str], ...]) -> list[PoolRecord]:
+def seed_records(task: SeedTask, work: Path) -> list[PoolRecord]:
     """The best strategies of a finished run, the fastest first; none when there is no such run."""
     folder = work / "runs" / task.name
     if not (folder / "done").exists():
@@ -142,9 +139,7 @@ def seed_records(task: SeedTask, work: Path, tools: tuple[tuple[str, str], ...])
     guidance = Expert().foresee(loaded, first.evaluation, spec)
     found: list[PoolRecord] = []
     for individual in timed:
-        record = pool_record(
-            loaded, first, plain_reasons(individual), guidance, seed=info.seed, tools=tools, version=info.version
-        )
+        record = pool_record(loaded, first, plain_reasons(individual), guidance, version=info.version)
         if record is not None and len(found) < KEPT_PER_TASK:
             check(record)
             found.append(record)
@@ -157,15 +152,6 @@ def plain_reasons(individual: Individual) -> Individual:
     return replace(individual, strategy=replace(individual.strategy, moves=moves))
 
 
-def tool_versions() -> tuple[tuple[str, str], ...]:
-    names = ("torch", "numpy", "llvmlite")
-    return (
-        ("nvcc", find_cuda().version),
-        *((name, version(name)) for name in names),
-        ("python", platform.python_version()),
-    )
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("work", type=Path, help="folder for tasks and runs")
@@ -176,8 +162,7 @@ def main() -> int:
         if options.only is None or task.name in options.only:
             run_task(task, options.work)
     if options.write:
-        tools = tool_versions()
-        records = [record for task in TASKS for record in seed_records(task, options.work, tools)]
+        records = [record for task in TASKS for record in seed_records(task, options.work)]
         print(f"{write_lines(SHIPPED, records)} records of {len({r.task for r in records})} tasks in {SHIPPED.name}")
     return 0
 

@@ -142,7 +142,7 @@ def kept(**changes: object) -> object:
     faster = replace(EVALUATION, timing=replace(EVALUATION.timing, time_s=EVALUATION.timing.time_s / 2))
     individual = replace(INDIVIDUAL, id=1, strategy=STRATEGY, evaluation=faster)
     individual = replace(individual, **changes)  # type: ignore[arg-type]
-    return pool_record(TASK, INDIVIDUAL, individual, GUIDANCE, seed=3, tools=(("nvcc", "1"),), version="0.1.0")
+    return pool_record(TASK, INDIVIDUAL, individual, GUIDANCE, version="0.1.0")
 
 
 def test_a_record_of_an_individual() -> None:
@@ -150,7 +150,7 @@ def test_a_record_of_an_individual() -> None:
     assert record is not None
     check(record)  # type: ignore[arg-type]
     assert (record.gain, record.speedup, record.zone) == (2.0, 4.0, "memory-bound")  # type: ignore[attr-defined]
-    assert record.proof.checks == 1  # type: ignore[attr-defined]
+    assert record.proof is EVALUATION.proof  # type: ignore[attr-defined]
 
 
 def test_what_is_not_worth_keeping() -> None:
@@ -160,6 +160,6 @@ def test_what_is_not_worth_keeping() -> None:
     assert kept(evaluation=FAILED) is None, "wrong"
     assert kept(strategy=INDIVIDUAL.strategy) is None, "no moves"
     assert kept(evaluation=replace(EVALUATION, timing=measured)) is None, "another kind of time"
-    assert kept(evaluation=replace(EVALUATION, timing=replace(measured, source="modelled"), checks=())) is None, (
-        "no check"
+    assert kept(evaluation=replace(EVALUATION, timing=replace(measured, source="modelled"), proof=None)) is None, (
+        "no proof"
     )

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from cupilot.toolchain.cuda import Cuda, find_cuda
 from cupilot.toolchain.host import build_host_library
 from cupilot.toolchain.nvcc import INCLUDE, build_kernel
 
+ALONE = os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND  # seen by nobody, and seeing itself first
 DATA = Path(__file__).parent / "data"
 # some that wrappers include; every header of PyTorch is the same here
 PYTORCH = (
@@ -39,7 +41,23 @@ def runtime_path(cuda: Cuda, out_dir: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def runtime(runtime_path: Path) -> ctypes.CDLL:
-    return ctypes.CDLL(str(runtime_path), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+    return ctypes.CDLL(str(runtime_path), mode=ALONE)
+
+
+@pytest.fixture(scope="session")
+def load(runtime: ctypes.CDLL, runtime_path: Path, out_dir: Path) -> Callable[[Built], Library]:
+    """Loads a library that calls the stand-in, also where other tests have loaded the virtual GPU for everybody.
+
+    An empty library that needs both puts them into one scope, which is searched before the process's own.
+    """
+
+    def bound(built: Built) -> Library:
+        needed = ["-Wl,--no-as-needed,--allow-shlib-undefined", str(built.library), str(runtime_path)]
+        scope = build_host_library("scope", [], out_dir, flags=needed)
+        ctypes.CDLL(str(scope), mode=ALONE)
+        return Library(built.library)
+
+    return bound
 
 
 @pytest.fixture(scope="session")
@@ -53,5 +71,5 @@ def many(cuda: Cuda, out_dir: Path) -> Built:
 
 
 @pytest.fixture
-def library(runtime: ctypes.CDLL, many: Built) -> Library:
-    return Library(many.library)
+def library(load: Callable[[Built], Library], many: Built) -> Library:
+    return load(many)

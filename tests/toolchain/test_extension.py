@@ -1,6 +1,7 @@
 """Sources as ``load_inline`` and ``load`` get them: what is built of them, and how their mistakes read."""
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,8 +74,10 @@ def failed(extension: Extension, cuda: Cuda, out_dir: Path) -> Failure:
     return found
 
 
-def test_all_functions_are_entries(cuda: Cuda, out_dir: Path, runtime: ctypes.CDLL) -> None:
-    library = Library(built(INLINE, cuda, out_dir).library)
+def test_all_functions_are_entries(
+    cuda: Cuda, out_dir: Path, load: Callable[[Built], Library], runtime: ctypes.CDLL
+) -> None:
+    library = load(built(INLINE, cuda, out_dir))
     assert library.entries() == (
         ("scaled", "(Tensor, float, bool) -> Tensor"),
         ("twice", "(Tensor) -> Tensor[]"),
@@ -86,9 +89,11 @@ def test_all_functions_are_entries(cuda: Cuda, out_dir: Path, runtime: ctypes.CD
     assert runtime.standin_launches() == before + 1
 
 
-def test_a_module_of_its_own_binds_what_it_says(cuda: Cuda, out_dir: Path, runtime: ctypes.CDLL) -> None:
+def test_a_module_of_its_own_binds_what_it_says(
+    cuda: Cuda, out_dir: Path, load: Callable[[Built], Library], runtime: ctypes.CDLL
+) -> None:
     extension = Extension("own", (Source("binding.cpp", MODULE),), (Source("kernel.cu", KERNEL),))
-    library = Library(built(extension, cuda, out_dir).library)
+    library = load(built(extension, cuda, out_dir))
     assert library.entries() == (("forward", "(Tensor, int) -> Tensor"),)
     before = runtime.standin_launches()
     library.call("forward", [VALUE])

@@ -3,6 +3,7 @@
 import ctypes
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,8 +51,10 @@ def plain(cuda: Cuda, out_dir: Path) -> Built:
     return built
 
 
-def test_a_source_without_a_module_is_registered(plain: Built, runtime: ctypes.CDLL) -> None:
-    library = Library(plain.library)
+def test_a_source_without_a_module_is_registered(
+    plain: Built, load: Callable[[Built], Library], runtime: ctypes.CDLL
+) -> None:
+    library = load(plain)
     assert library.entries() == (("scaled", "(Tensor, float) -> Tensor"),)
     with pytest.raises(WrapperError, match=r"^x must have one dimension, not 2: \[3, 4\]$"):
         library.call("scaled", [TensorValue(0, (3, 4), (4, 1), "float32"), 2])

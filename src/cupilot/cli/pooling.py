@@ -53,9 +53,7 @@ class PoolMemory:
 
         if guidance is None or not self._info.pooled:
             return
-        record = pool_record(
-            self._task, plain, best, guidance, seed=self._info.seed, tools=(), version=self._info.version
-        )
+        record = pool_record(self._task, plain, best, guidance, version=self._info.version)
         if record is None:
             return
         try:

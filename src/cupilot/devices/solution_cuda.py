@@ -116,7 +116,7 @@ class _Context:
 
 def _refused(what: str) -> Callable[..., Any]:
     def refuse(*_: object, **__: object) -> Any:
-        raise NotImplementedError(f"{what} is not covered on the virtual GPU")
+        raise RuntimeError(f"{what} is not covered on the virtual GPU")
 
     return refuse
 

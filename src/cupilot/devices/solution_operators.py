@@ -88,7 +88,7 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.counts[_title(func)] += 1
             return func(*args, **kwargs)
         if torch.Tag.inplace_view in func.tags:
-            raise NotImplementedError(f"{_title(func)} on the virtual GPU: it changes a tensor's sizes in place")
+            raise RuntimeError(f"{_title(func)} on the virtual GPU: it changes a tensor's sizes in place")
         actions: dict[str, Callable[..., Any]] = {
             "view": self._view, "fresh": self._fresh, "fill": self._fill, "copy": self._copy, "compute": self._compute,
         }  # fmt: skip

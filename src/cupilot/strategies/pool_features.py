@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import sha256
 from math import prod
 
 from cupilot.gpu.work import PRODUCTS, base_name, tensors
-from cupilot.records import Check, Evaluation, Guidance, Individual, Op, Task, TensorSpec
+from cupilot.records import Evaluation, Guidance, Individual, Op, Task, TensorSpec
 from cupilot.records.pool import PoolRecord, Sizes
-from cupilot.records.proof import Proof
 from cupilot.strategies.deck import LIMITS, ZONES
 from cupilot.strategies.pool_tags import family, operator_tag, operator_tags
 
@@ -60,18 +58,16 @@ def pool_record(
     individual: Individual,
     guidance: Guidance,
     *,
-    seed: int,
-    tools: tuple[tuple[str, str], ...],
     version: str,
 ) -> PoolRecord | None:
     """What the pool keeps of an individual; None when there is nothing to keep.
 
-    That is: no moves, not correct, compared with nothing, or no faster than ``first``, the plain
+    That is: no moves, not correct, without a proof, or no faster than ``first``, the plain
     kernel.  ``guidance`` is that for the plain kernel.
     """
     evaluation, timing, plain = individual.evaluation, individual.evaluation.timing, first.evaluation.timing
-    compared = [check for check in evaluation.checks if check.allowed > 0]
-    if not evaluation.correct or timing is None or plain is None or not compared or not individual.strategy.moves:
+    proof = evaluation.proof
+    if not evaluation.correct or timing is None or plain is None or proof is None or not individual.strategy.moves:
         return None
     if (timing.source, timing.device) != (plain.source, plain.device) or timing.time_s >= plain.time_s:
         return None
@@ -92,21 +88,10 @@ def pool_record(
         speedup=evaluation.speedup,
         source=timing.source,
         kernel=individual.kernel.digest,
-        proof=Proof(
-            source=sha256(individual.kernel.source.encode()).hexdigest(),
-            task=sha256(task.source.encode()).hexdigest(),
-            tools=tools,
-            seed=seed,
-            checks=len(compared),
-            worst=max(_share(check) for check in compared),
-        ),
+        proof=proof,
         version=version,
         text=individual.strategy.text,
     )
-
-
-def _share(check: Check) -> float:
-    return min(max(check.error / check.allowed, 0.0), 1.0)
 
 
 def _dtype(task: Task) -> str:

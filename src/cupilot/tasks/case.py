@@ -117,18 +117,10 @@ class Expectation:
     scale: float
 
 
-@dataclass(frozen=True, eq=False)
-class Case:
-    """One set of arguments, and the results that a kernel's results are compared with.
-
-    ``expected`` and ``native`` hold whole outputs: in float64 and in the task's own types.  ``rounded`` are the
-    outputs in float64 for inputs that are rounded to the precision that is asked for; their difference is allowed too.
-    """
+class Drafted:
+    """What every case has of the module and the inputs that it was drawn with."""
 
     drawn: Drawn
-    expected: tuple[Array, ...]
-    native: tuple[Array, ...]
-    rounded: tuple[Array, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -141,6 +133,20 @@ class Case:
     @property
     def arguments(self) -> tuple[Value, ...]:
         return self.drawn.arguments
+
+
+@dataclass(frozen=True, eq=False)
+class Case(Drafted):
+    """One set of arguments, and the results that a kernel's results are compared with.
+
+    ``expected`` and ``native`` hold whole outputs: in float64 and in the task's own types.  ``rounded`` are the
+    outputs in float64 for inputs that are rounded to the precision that is asked for; their difference is allowed too.
+    """
+
+    drawn: Drawn
+    expected: tuple[Array, ...]
+    native: tuple[Array, ...]
+    rounded: tuple[Array, ...] = ()
 
     @cached_property
     def _whole(self) -> tuple[Expectation, ...]:

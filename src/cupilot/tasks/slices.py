@@ -20,9 +20,9 @@ from cupilot.arrays import Array, dtype_of
 from cupilot.errors import TaskError
 from cupilot.records import Task
 from cupilot.tasks.case import (
+    Drafted,
     Drawn,
     Expectation,
-    Value,
     draw_case,
     expectation,
     native_results,
@@ -203,7 +203,7 @@ def _wide_part(drawn: Drawn, slicing: Slicing, indices: Array) -> tuple[Array, .
 
 
 @dataclass(eq=False)
-class SlicedCase:
+class SlicedCase(Drafted):
     """A case whose references are made for the slices that somebody asks for, and kept.
 
     Without a slicing nothing is known of its results; it is there to be run.
@@ -214,18 +214,6 @@ class SlicedCase:
     _known: dict[int, list[tuple[Array, ...]]] = field(default_factory=dict)
     _total: tuple[Expectation, ...] = ()
     _corner: tuple[tuple[Array, ...], ...] = ()
-
-    @property
-    def kind(self) -> str:
-        return self.drawn.kind
-
-    @property
-    def shapes(self) -> str:
-        return self.drawn.shapes
-
-    @property
-    def arguments(self) -> tuple[Value, ...]:
-        return self.drawn.arguments
 
     @property
     def is_known(self) -> bool:

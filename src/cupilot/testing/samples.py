@@ -17,6 +17,7 @@ from cupilot.records import (
     Move,
     Op,
     Profile,
+    Proof,
     Resources,
     RunInfo,
     RunResult,
@@ -106,6 +107,7 @@ EVALUATION = Evaluation(
     baseline=Timing(1e-5, "modelled", "sample", "dram"),
     profile=PROFILE,
     checks=(Check("normal", "1024x1024", 0.0, 1e-6),),
+    proof=Proof("0" * 64, "1" * 64, (("nvcc", "1"),), 3, 1, 0.0, "2" * 64, "PyTorch eager, modelled"),
 )
 FAILED = Evaluation(KERNEL.digest, "relu", "sample", FAILURE)
 INFO = RunInfo("relu", TASK.source, "sample", "fake", 1, 4, 2, "0.0.0")

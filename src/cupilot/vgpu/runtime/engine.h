@@ -205,7 +205,6 @@ struct Tally {
     std::vector<u64> counts;
     std::vector<Site> sites;
     std::vector<Traffic> traffic;
-    std::vector<u32*>* stamps = nullptr;  // by allocation: the block that last read / wrote a sector
 };
 
 // One of a block's barriers. Warps arrive as a whole.
@@ -307,7 +306,6 @@ struct Engine {
     bool timed_out = false;
     u32 launch_count = 0;
     std::atomic<u32> block_count{0};
-    std::vector<std::vector<u32*>> stamps;  // by host thread; kept from launch to launch
 };
 
 Engine& engine();

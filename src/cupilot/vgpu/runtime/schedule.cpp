@@ -37,8 +37,7 @@ struct Worker {
     Tally tally;
     std::vector<std::unique_ptr<Resident>> residents;
 
-    Worker(LaunchState& launch, u8* arguments, u32 thread) : l(launch), params(arguments) {
-        tally.stamps = &engine().stamps[thread];
+    Worker(LaunchState& launch, u8* arguments) : l(launch), params(arguments) {
         tally.counts.assign(2 * l.kernel->block_instructions.size(), 0);
         tally.sites.assign(l.kernel->sites.size(), Site{});
         for (size_t i = 0; i < tally.sites.size(); i++) {
@@ -169,7 +168,7 @@ struct Sample {
 };
 
 void run_sample(LaunchState& l, u8* params, u64 most) {
-    Worker worker(l, params, 0);
+    Worker worker(l, params);
     Sample sample(l, worker);
     worker.run([&](bool stuck) { return sample(stuck); }, 1, most);
     l.blocks_run = sample.started;
@@ -181,16 +180,16 @@ void run_sample(LaunchState& l, u8* params, u64 most) {
 void run_all(LaunchState& l, u8* params, u64 most) {
     BlockOrder order(l.blocks, engine().settings.order);
     u32 count = (u32)std::min<u64>(engine().settings.threads, l.blocks);
-    auto work = [&](u32 thread) {
-        Worker worker(l, params, thread);
+    auto work = [&] {
+        Worker worker(l, params);
         // a grid that may wait for itself starts as a whole
         worker.run([&](bool stuck) { return order.next(stuck); }, l.cooperative ? l.blocks : 1, most);
         worker.merge();
     };
     if (l.cooperative || l.kernel->allocates) count = 1;
     std::vector<std::thread> threads;
-    for (u32 i = 1; i < count; i++) threads.emplace_back(work, i);
-    work(0);
+    for (u32 i = 1; i < count; i++) threads.emplace_back(work);
+    work();
     for (auto& t : threads) t.join();
     l.blocks_run = l.blocks;
 }
@@ -237,7 +236,6 @@ int run_launch(KernelInfo* kernel, const u32 grid[3], const u32 block[3], void**
         memset((void*)workspace, 0, 4096);
         l->workspace = workspace;
     }
-    if (e.stamps.size() < std::max(e.settings.threads, 1u)) e.stamps.resize(std::max(e.settings.threads, 1u));
     u64 most = std::max<u64>(1, (u64)l->resident * (u64)std::max(e.device.sms, 1));
     if (e.settings.sample_budget && !l->cooperative)
         run_sample(*l, params, most);
