@@ -61,6 +61,8 @@ class Call:
     output elements that no executed block wrote stay unwritten.
     ``outputs`` are the tensors the reference returns, so that the device can check their form.
     ``order`` other than zero asks for another order of blocks, where the device can choose.
+    ``lenient`` is for who only wants the profile: what a kernel does wrong without stopping comes with the outcome,
+    which then has no outputs.
     """
 
     label: str
@@ -68,6 +70,7 @@ class Call:
     outputs: tuple[TensorSpec, ...]
     sample_budget: int | None = None
     order: int = 0
+    lenient: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +110,11 @@ class Output:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What one call produced."""
+    """What one call produced; ``finding`` is what a lenient call overlooked."""
 
     outputs: tuple[Output, ...]
     profile: Profile
+    finding: Failure | None = None
 
 
 class Device(Protocol):

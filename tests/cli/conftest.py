@@ -79,7 +79,7 @@ def _load_task(path: Path, precision: str = "fp32") -> Task:
     return replace(TASK, name=path.stem)
 
 
-def _open_device(name: str, cache: Path) -> Any:
+def _open_device(name: str, cache: Path, sandbox: str = "auto") -> Any:
     if name != DEVICE:
         raise DeviceError(f"unknown device {name!r}; known devices are {DEVICE}")
     return SimpleNamespace(name=name, spec=SPEC)
@@ -94,7 +94,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cupilot.devices, "device_names", lambda: (DEVICE, "virtual:other"))
     monkeypatch.setattr(cupilot.evaluate, "Evaluator", FakeEvaluator)
     monkeypatch.setattr(cupilot.expert, "Expert", FakeExpert)
-    for key in (*KEYS, "CUPILOT_DEBUG"):
+    for key in (*KEYS, "CUPILOT_DEBUG", "CUPILOT_SANDBOX"):
         monkeypatch.delenv(key, raising=False)
     monkeypatch.setenv("CUPILOT_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)

@@ -93,12 +93,6 @@ def test_mistakes_are_one_sentence_and_status_2(
     assert not Path("runs").exists()
 
 
-def test_devices(cli: Cli) -> None:
-    ran = cli("devices")
-    assert (ran.status, ran.err) == (0, "")
-    assert ran.out.splitlines() == ["virtual:sample  (default: no CUDA GPU was found)", "virtual:other"]
-
-
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--help"])

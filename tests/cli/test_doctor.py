@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import cupilot.devices.cuda_probe
-import cupilot.devices.sandbox
 from cupilot.cli import main
 from cupilot.cli.commands import doctor
 from cupilot.cli.commands.doctor import ABSENT, BROKEN, OK, VIRTUAL, Part
+from cupilot.devices import bubblewrap
 from cupilot.devices.cuda_probe import Found, Gpu
 
 Cli = Callable[..., Any]
@@ -63,14 +63,40 @@ def test_keys_are_named_and_never_shown(cli: Cli, monkeypatch: pytest.MonkeyPatc
         assert "sk-" not in ran.out + ran.err
 
 
-def test_a_sandbox_with_a_hole_says_which(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    measures = (SimpleNamespace(name="network", active=False, reason="not permitted"),
+@pytest.mark.parametrize(
+    ("found", "network", "line"),
+    [
+        (bubblewrap.Found("/usr/bin/bwrap"), True, "ok      sandbox        candidates are confined: network, files"),
+        (bubblewrap.Found(problem="bwrap is not installed"), True,
+         "ok      sandbox        candidates are confined: network, files; without bubblewrap (bwrap is not installed)"),
+        (bubblewrap.Found(problem="bwrap is not installed"), False,
+         "broken  sandbox        not restricted: network (not permitted); restricted: files; "
+         "without bubblewrap (bwrap is not installed); candidates can do more here than they should: "
+         "run only code that you trust, or use a newer kernel"),
+    ],
+)  # fmt: skip
+def test_the_sandbox_says_what_holds(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, found: bubblewrap.Found, network: bool, line: str
+) -> None:
+    measures = (SimpleNamespace(name="network", active=network, reason="not permitted"),
                 SimpleNamespace(name="files", active=True, reason="Landlock"))  # fmt: skip
-    monkeypatch.setattr(cupilot.devices.sandbox, "confinement", lambda: measures)
+    monkeypatch.setattr(bubblewrap, "find_bubblewrap", lambda: found)
+    tried: list[str] = []
+    monkeypatch.setattr(bubblewrap, "confinement", lambda program: tried.append(program) or measures)
     only(monkeypatch, works, doctor.sandbox)
-    (line,) = [line for line in cli("doctor").out.splitlines() if "sandbox" in line]
-    assert line.startswith("broken  sandbox        not restricted: network (not permitted); restricted: files; ")
-    assert "run only code that you trust" in line
+    assert [said for said in cli("doctor").out.splitlines() if "sandbox" in said] == [line]
+    assert tried == [found.program], "tried as workers are started"
+
+
+def test_a_sandbox_that_cannot_be_had_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "find_bubblewrap", lambda: bubblewrap.Found(problem="bwrap is not installed"))
+    only(monkeypatch, works, doctor.sandbox)
+    for choice, words in (
+        ("bubblewrap", "the sandbox bubblewrap cannot be used here: bwrap is not installed"),
+        ("docker", "unknown sandbox 'docker'; there are auto, bubblewrap, landlock"),
+    ):
+        monkeypatch.setenv("CUPILOT_SANDBOX", choice)
+        assert f"broken  sandbox        {words}" in cli("doctor").out.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -9,156 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hostile import LIGHT, SMALL, WORKER, attack, build, is_gone, python, state, texts, until
 
-from cupilot.devices.process import Ended, Limits, run_limited
+from cupilot.devices.process import Ended
 from cupilot.devices.sandbox import Measure, confinement
-from cupilot.toolchain.cuda import find_host_compiler
-from cupilot.toolchain.process import run
-
-HOSTILE = r"""
-#include <cerrno>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fcntl.h>
-#include <pthread.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#define HOSTILE extern "C" int
-static int outcome(long result) { return result < 0 ? -errno : 0; }
-static void* idle(void*) { for (;;) pause(); }
-
-HOSTILE honest(const char*) { return 42; }
-HOSTILE segfault(const char*) { *(volatile int*)8 = 1; return 0; }
-HOSTILE aborts(const char*) { abort(); }
-HOSTILE endless(const char*) { for (volatile int i = 0;; i = i + 1) {} }
-HOSTILE silent_endless(const char*) { for (int i = 0; i < 300; i++) close(i); for (;;) pause(); }
-HOSTILE early(const char*) { exit(0); }
-HOSTILE sudden(const char*) { _exit(0); }
-
-HOSTILE forks(const char*) {
-    for (int i = 0; i < 500; i++) {
-        pid_t child = fork();
-        if (child == 0) for (;;) pause();
-        if (child < 0) return -errno;
-    }
-    for (;;) pause();
-}
-HOSTILE clones(const char*) { return outcome(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)); }
-HOSTILE shell(const char*) { return system("true"); }
-HOSTILE threads(const char*) {
-    for (int i = 0; i < 500; i++) {
-        pthread_t thread;
-        if (int error = pthread_create(&thread, nullptr, idle, nullptr)) return -error;
-    }
-    for (;;) pause();
-}
-HOSTILE leaves_a_child(const char* file) {
-    if (fork() == 0) {
-        setsid();
-        if (fork() != 0) _exit(0);
-        FILE* out = fopen(file, "w");
-        fprintf(out, "%d", getpid());
-        fclose(out);
-        for (int i = 0; i < 300; i++) close(i);
-        for (;;) pause();
-    }
-    wait(nullptr);
-    struct stat found;
-    while (stat(file, &found) < 0 || found.st_size == 0) usleep(1000);
-    return 0;
-}
-
-HOSTILE memory(const char*) {
-    for (int i = 0; i < 64; i++) memset(malloc(64 << 20), i + 1, 64 << 20);
-    for (;;) pause();
-}
-HOSTILE hidden_memory(const char*) { return outcome(syscall(SYS_memfd_create, "m", 0)); }
-HOSTILE prints(const char*) {
-    static char line[1 << 16];
-    memset(line, 'x', sizeof line - 1);
-    for (int i = 0; i < 1 << 15; i++) fputs(line, stdout);
-    return 0;
-}
-
-HOSTILE overwrites(const char* file) { return outcome(open(file, O_WRONLY | O_TRUNC)); }
-HOSTILE truncates(const char* file) { return outcome(truncate(file, 0)); }
-HOSTILE removes(const char* file) { return outcome(unlink(file)); }
-HOSTILE renames(const char* file) { return outcome(rename(file, "elsewhere")); }
-HOSTILE opens_to_all(const char* file) { return outcome(chmod(file, 0777)); }
-HOSTILE creates(const char*) { return outcome(creat("new", 0600)); }
-HOSTILE reads(const char* file) { return outcome(open(file, O_RDONLY)); }
-HOSTILE reads_the_parent(const char*) {
-    char file[99];
-    snprintf(file, sizeof file, "/proc/%d/environ", getppid());
-    return outcome(open(file, O_RDONLY));
-}
-HOSTILE sockets(const char*) { return outcome(socket(AF_INET, SOCK_STREAM, 0)); }
-// with signal 0, which only asks whether it could be done: these tests must not be a danger where the sandbox is not
-HOSTILE kills_the_parent(const char*) { return outcome(kill(getppid(), 0)); }
-HOSTILE kills_all(const char*) { return outcome(kill(-1, 0)); }
-HOSTILE timer(const char*) {
-    itimerval soon{{0, 0}, {0, 1000}};
-    return outcome(setitimer(ITIMER_REAL, &soon, nullptr));
-}
-
-// an answer of one part, "42", with a code that does not fit
-static void forge() {
-    unsigned char answer[4 + 8 + 2 + 32] = {1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, '4', '2'};
-    for (int i = 3; i < 300; i++) (void)!write(i, answer, sizeof answer);
-}
-HOSTILE forges(const char*) { forge(); return 42; }
-HOSTILE forges_and_exits(const char*) { forge(); exit(0); }
-"""
-
-# the two modules without their package, whose imports would take most of the time of these tests
-LIGHT = """
-import sys, types
-from importlib.util import find_spec
-package = types.ModuleType("cupilot.devices")
-package.__path__ = [find_spec("cupilot").submodule_search_locations[0] + "/devices"]
-sys.modules["cupilot.devices"] = package
-from cupilot.devices import sandbox
-from cupilot.devices.process import limit_self, open_channel
-channel = open_channel()
-"""
-WORKER = (
-    LIGHT
-    + """
-import ctypes
-from pathlib import Path
-limit_self(10.0)
-library, name, file, how = sys.argv[1:]
-if how != "free":
-    sandbox.confine([Path(library)], threads=how == "threads")
-for part in name.split("+"):
-    channel.send(str(getattr(ctypes.CDLL(library), part)(file.encode())).encode())
-"""
-)
-
-SMALL = Limits(memory_bytes=300 << 20, tasks=8, output_bytes=4 << 20, answer_bytes=1 << 20)
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hostile")
-    (folder / "hostile.cpp").write_text(HOSTILE)
-    done = run([find_host_compiler(), "-shared", "-fPIC", "-pthread", "hostile.cpp", "-o", "hostile.so"], folder, 60)
-    assert done is not None
-    assert done.status == 0, done.output
-    return folder / "hostile.so"
+    return build(tmp_path_factory.mktemp("hostile"))
 
 
 @pytest.fixture
@@ -168,19 +32,6 @@ def victim(tmp_path: Path) -> Path:
     path.write_text("precious")
     path.chmod(0o600)
     return path
-
-
-def python(script: str, folder: Path, *arguments: str, timeout_s: float = 20.0, limits: Limits = SMALL) -> Ended:
-    command = (sys.executable, "-P", "-c", script, *arguments)
-    return run_limited(command, folder, timeout_s, {"OPENBLAS_NUM_THREADS": "1"}, limits)
-
-
-def attack(library: Path, name: str, file: Path, how: str = "confined", **more: float) -> Ended:
-    return python(WORKER, file.parent, str(library), name, str(file), how, **more)
-
-
-def texts(ended: Ended) -> list[str]:
-    return [bytes(part).decode() for (part,) in ended.answers]
 
 
 def test_an_honest_call_answers(library: Path, victim: Path) -> None:
@@ -307,24 +158,6 @@ run_limited(command, Path({str(tmp_path)!r}), 60.0, {{}})
     until(lambda: is_gone(worker), "the worker is gone")
 
 
-def state(number: str) -> str:
-    try:
-        return Path(f"/proc/{number}/status").read_text()
-    except OSError:
-        return ""
-
-
-def is_gone(number: str) -> bool:
-    found = state(number)
-    return not found or "zombie" in found
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within 20 s: {what}"
-
-
 def test_the_first_and_the_last_words_are_kept(tmp_path: Path) -> None:
     script = "print('first'); print('x' * (3 << 20)); print('last')"
     output = python(script, tmp_path).output
@@ -396,7 +229,7 @@ def test_files_can_be_made_where_that_is_allowed(tmp_path: Path) -> None:
 
 
 def test_without_landlock_all_mounts_become_read_only(tmp_path: Path) -> None:
-    measures, tried = trial(tmp_path, "sandbox._landlock_version = lambda: 0")
+    measures, tried = trial(tmp_path, "sandbox.landlock_version = lambda: 0")
     if not measures["files"].active:
         pytest.skip(f"mounts cannot be changed here: {measures['files'].reason}")
     assert tried == [0, errno.EROFS, errno.EPERM]

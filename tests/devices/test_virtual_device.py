@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 
 from cupilot.contracts import Call, Device, Outcome
 from cupilot.devices import default_device, device_names, open_device
-from cupilot.errors import DeviceError
+from cupilot.devices.bubblewrap import BUBBLEWRAP, find_bubblewrap
+from cupilot.devices.virtual import VirtualDevice
+from cupilot.errors import DeviceError, UserError
+from cupilot.gpu import load_spec
 from cupilot.records import Failure, Kernel, TensorSpec
 from cupilot.testing import DeviceContract
 
@@ -114,6 +118,23 @@ def test_unwritten_elements_are_told_from_written_ones(device: Device) -> None:
     assert isinstance(outcome, Outcome)
     assert outcome.outputs[0].written[:512].all()
     assert not outcome.outputs[0].written[512:].any()
+
+
+def test_translations_are_kept_through_bubblewrap(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = find_bubblewrap()
+    if found.problem:
+        pytest.skip(f"bubblewrap cannot be used here: {found.problem}")
+    device = VirtualDevice(load_spec("a100-80gb"), cache, BUBBLEWRAP)
+    runtime = Path(shutil.copy(device.runtime(), tmp_path))
+    monkeypatch.setattr(device, "runtime", lambda: runtime)
+    (outcome,) = run(device)
+    assert isinstance(outcome, Outcome)
+    assert len(list((tmp_path / "translations").iterdir())) == 1
+
+
+def test_an_unknown_sandbox_is_refused_when_a_device_is_opened(cache: Path) -> None:
+    with pytest.raises(UserError, match="unknown sandbox 'docker'"):
+        open_device("virtual:a100-80gb", cache, "docker")
 
 
 def test_devices_are_found_by_name(cache: Path) -> None:

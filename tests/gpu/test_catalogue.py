@@ -1,4 +1,4 @@
-"""Spec files: complete, consistent with the datasheets, strict about their keys."""
+"""Spec files: complete, every number with its origin, strict about their keys."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ import pytest
 
 from cupilot.errors import DataError, DeviceError
 from cupilot.gpu import GpuSpec, load_spec, spec_names
-from cupilot.gpu.catalogue import parse_spec
+from cupilot.gpu.catalogue import ORIGINS, parse_spec
 
-# datasheet peaks: fp32, packed fp16 and fp64 operations per second
-PEAKS = {
-    "a100-40gb": (19.5e12, 78e12, 9.7e12),
-    "a100-80gb": (19.5e12, 78e12, 9.7e12),
-    "h100-sxm": (66.9e12, 133.8e12, 33.5e12),
-    "l40s": (91.6e12, 91.6e12, 1.4e12),
-    "rtx-4090": (82.6e12, 82.6e12, 1.29e12),
-}
+NAMES = (
+    "a10", "a100-40gb", "a100-80gb", "a100-pcie-40gb", "a6000", "b200", "h100-pcie", "h100-sxm", "h200", "l4", "l40s",
+    "rtx-3090", "rtx-4090", "t4", "v100",
+)  # fmt: skip
 
 
 def text_of(name: str) -> str:
@@ -26,41 +22,29 @@ def text_of(name: str) -> str:
 
 
 def test_the_known_gpus():
-    assert spec_names() == tuple(sorted(PEAKS))
+    assert spec_names() == NAMES
 
 
-@pytest.mark.parametrize("name", sorted(PEAKS))
-def test_lanes_and_clock_give_the_datasheet_peaks(name):
-    spec = load_spec(name)
-    fp32, fp16, fp64 = PEAKS[name]
-    assert spec.fp32_flop_per_s == pytest.approx(fp32, rel=0.01)
-    assert spec.fp16_flop_per_s == pytest.approx(fp16, rel=0.01)
-    assert spec.fp64_flop_per_s == pytest.approx(fp64, rel=0.08)
-
-
-@pytest.mark.parametrize("name", sorted(PEAKS))
-def test_numbers_are_consistent(name):
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_states_every_number_with_its_origin(name):
     spec = load_spec(name)
     assert spec.name == name
-    assert spec.threads_per_sm == 32 * spec.warps_per_sm
-    assert spec.shared_bytes_per_block <= spec.shared_bytes_per_block_optin == spec.shared_bytes_per_sm - 1024
-    assert spec.shared_bytes_per_sm < spec.l1_bytes_per_sm
-    assert spec.dram_copy_bytes_per_s < spec.dram_read_bytes_per_s < spec.dram_bytes_per_s < spec.l2_bytes_per_s
-    assert spec.l1_latency_cycles < spec.l2_latency_cycles < spec.dram_latency_cycles
-    assert 0.5 < spec.sgemm_flop_per_s / spec.fp32_flop_per_s < 1.0
-    assert 1.9 < spec.fp16_tensor_flop_per_s / spec.tf32_tensor_flop_per_s < 2.1
-    assert 1e-6 < spec.launch_overhead_s < 5e-6
     assert set(dict(spec.origins)) == {f.name for f in fields(GpuSpec)} - {"name", "title", "architecture", "origins"}
+    assert {origin for _, origin in spec.origins} <= set(ORIGINS)
 
 
-def test_a_copy_takes_the_measured_time():
-    spec = load_spec("a100-80gb")
-    assert spec.dram_s(1e9, 1e9) == pytest.approx(2e9 / spec.dram_copy_bytes_per_s)
-    assert spec.dram_s(1e9, 0) == pytest.approx(1e9 / spec.dram_read_bytes_per_s)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_begins_with_what_its_derived_numbers_are_from(name):
+    first, *_ = text_of(name).splitlines()
+    assert first.startswith("# ")
+
+
+def test_titles_tell_gpus_apart():
+    assert len({load_spec(name).title for name in NAMES}) == len(NAMES)
 
 
 def test_unknown_gpu_names_the_known_ones_and_the_nearest():
-    with pytest.raises(DeviceError, match=r"did you mean 'rtx-4090'\?.*a100-40gb, a100-80gb, h100-sxm"):
+    with pytest.raises(DeviceError, match=r"did you mean 'rtx-4090'\?.*a100-40gb, a100-80gb, a100-pcie-40gb"):
         load_spec("RTX4090")
     with pytest.raises(DeviceError, match=r"unknown GPU '\.\./\.\./secret'"):
         load_spec("../../secret")
@@ -71,7 +55,10 @@ def test_unknown_gpu_names_the_known_ones_and_the_nearest():
     [
         ("sms = {", "smz = {", "unknown key 'smz'"),
         ('sms = { value = 108, origin = "datasheet" }\n', "", "'sms' is missing"),
+        ('pcie_bytes_per_s = { value = 2.5e10, origin = "derived" }\n', "", "'pcie_bytes_per_s' is missing"),
         ("value = 108,", "value = '108',", "sms.value"),
+        ("value = 108,", "value = [108],", "expected int"),
+        ("value = [0, 8192,", "value = [0, 8192.5,", "shared_carveouts"),
         ("value = 108,", "value = 108.5,", "expected int"),
         ('value = 108, origin = "datasheet"', 'value = 108, origin = "hearsay"', "origin 'hearsay'"),
         ('value = 108, origin = "datasheet"', "value = 108", "'origin' is missing"),

@@ -22,7 +22,7 @@ from cupilot.toolchain.abi import Library, TensorValue
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.nvcc import build_kernel
 from cupilot.vgpu.machine import Machine
-from cupilot.vgpu.timing import operation_parts
+from cupilot.gpu.timing import operation_parts
 
 COUNT = 1000
 WRAPPERS = Path(__file__).with_name("host_rules.cu").read_text()

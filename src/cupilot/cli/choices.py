@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from cupilot.cli.environment import cache_folder
+from cupilot.cli.environment import cache_folder, sandbox_choice
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Device
 from cupilot.errors import MachineError
@@ -45,7 +45,7 @@ def choose_device(name: str | None, terminal: Terminal) -> Device:
     from cupilot.devices import default_device, open_device
 
     name, reason = default_device() if name is None else (name, "as asked")
-    device = open_device(name, cache_folder())
+    device = open_device(name, cache_folder(), sandbox_choice())
     terminal.line(f"device {name}: {reason}")
     return device
 

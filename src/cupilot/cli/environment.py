@@ -18,6 +18,11 @@ def cache_folder() -> Path:
     return Path(chosen) if chosen else Path.home() / ".cache" / "cupilot"
 
 
+def sandbox_choice() -> str:
+    """How candidates are confined: ``$CUPILOT_SANDBOX``, which is auto (the default), bubblewrap or landlock."""
+    return os.environ.get("CUPILOT_SANDBOX") or "auto"
+
+
 def llm_keys() -> dict[str, str]:
     """The keys that are set, for the models that need them; they go nowhere else."""
     from cupilot.llm import key_names

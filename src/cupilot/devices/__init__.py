@@ -1,7 +1,7 @@
 """Where kernels run: ``virtual:NAME`` (a modelled GPU), later ``cuda:N`` (a real one).
 
 A device kind is one module of this package, named like the part before the colon, with
-``names() -> tuple[str, ...]`` and ``open_device(name, cache) -> Device``.
+``names() -> tuple[str, ...]`` and ``open_device(name, cache, sandbox) -> Device``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ def device_names() -> tuple[str, ...]:
     return tuple(name for kind in KINDS for name in import_module(f"cupilot.devices.{kind}").names())
 
 
-def open_device(name: str, cache: Path) -> Device:
-    """Open a device by its full name; builds and translations are kept below ``cache``."""
+def open_device(name: str, cache: Path, sandbox: str = "auto") -> Device:
+    """Open a device by its full name; builds and translations are kept below ``cache``.
+
+    ``sandbox`` is one of `cupilot.devices.bubblewrap.SANDBOXES`.
+    """
     kind, _, rest = name.partition(":")
     if kind not in KINDS or not rest:
         raise DeviceError(f"unknown device {name!r}; known devices are {', '.join(device_names())}")
-    device: Device = import_module(f"cupilot.devices.{kind}").open_device(rest, cache)
+    device: Device = import_module(f"cupilot.devices.{kind}").open_device(rest, cache, sandbox)
     return device
 
 

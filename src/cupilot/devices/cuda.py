@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache as cached
 from importlib.metadata import PackageNotFoundError, files
 from importlib.util import find_spec
@@ -34,16 +34,17 @@ import numpy as np
 
 from cupilot.arrays import dtype_of
 from cupilot.contracts import Built, Call, Device, Outcome, Output
+from cupilot.devices.bubblewrap import AUTO
 from cupilot.devices.cuda_probe import Found, Gpu, Nvml, State, find_gpus
 from cupilot.devices.cuda_worker import DONE, GO, KEEP, RUN, STOP, TURN, CudaAnswer, CudaJob, Reference, Sample
 from cupilot.devices.process import Ended, Limits, run_limited
 from cupilot.devices.virtual import VirtualDevice, process_failure
 from cupilot.errors import DeviceError, MachineError
 from cupilot.gpu import GpuSpec, load_spec, spec_names
+from cupilot.gpu.timing import model_time
 from cupilot.records import Counter, Failure, Kernel, Profile, Timing, from_plain, to_plain
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.nvcc import build_kernel
-from cupilot.vgpu.timing import model_time
 
 WORKER = (sys.executable, "-P", "-m", "cupilot.devices.cuda_worker")
 OLDEST = 7.5
@@ -73,13 +74,13 @@ def reason_unusable() -> str:
     return found.problem or problem_with(found, found.gpus[0])
 
 
-def open_device(name: str, cache: Path) -> Device:
+def open_device(name: str, cache: Path, sandbox: str = AUTO) -> Device:
     found = find_gpus()
     gpu = next((gpu for gpu in found.gpus if str(gpu.index) == name), None)
     problem = found.problem or ("there is no such GPU" if gpu is None else problem_with(found, gpu))
     if gpu is None or problem:
         raise DeviceError(f"the device cuda:{name} cannot be used: {problem}; try virtual:a100-80gb")
-    return CudaDevice(gpu, found, cache, find_runtime(_release()))
+    return CudaDevice(gpu, found, cache, find_runtime(_release()), sandbox=sandbox)
 
 
 @cached
@@ -112,12 +113,12 @@ class CudaDevice:
 
     def __init__(
         self, gpu: Gpu, found: Found, cache: Path, runtime: Path, *, worker: Sequence[str] = WORKER,
-        flush_bytes: int | None = None, nvml: str | None = None, ncu: str | None = None,
+        flush_bytes: int | None = None, nvml: str | None = None, ncu: str | None = None, sandbox: str = AUTO,
     ) -> None:  # fmt: skip
         self._gpu, self._found, self._cache, self._runtime, self._worker = gpu, found, cache, runtime, tuple(worker)
         self._cuda = find_cuda()
         self._spec, like, self.note = spec_of(gpu)
-        self._virtual = VirtualDevice(load_spec(like), cache)
+        self._virtual = VirtualDevice(load_spec(like), cache, sandbox)
         self.flush_bytes = 2 * self._spec.l2_bytes if flush_bytes is None else flush_bytes
         self._ncu = ncu if ncu is not None else shutil.which("ncu") or ""
         self._no_ncu = "" if self._ncu else "ncu is not installed"
@@ -379,8 +380,11 @@ def spec_of(gpu: Gpu) -> tuple[GpuSpec, str, str]:
     # tensor cores have doubled with every generation: too high a ceiling rejects nobody wrongly
     tensor = size * (2.0 if gpu.capability >= like.capability + 1 else 1.0)
     scaled: dict[str, Any] = {name: getattr(like, name) * size for name in ("sgemm_flop_per_s", "l2_bytes_per_s")}
-    scaled |= {name: getattr(like, name) * tensor for name in ("fp16_tensor_flop_per_s", "tf32_tensor_flop_per_s")}
+    scaled |= {f.name: getattr(like, f.name) * tensor for f in fields(GpuSpec) if "_tensor_" in f.name}
     scaled |= {name: getattr(like, name) * speed for name in ("dram_read_bytes_per_s", "dram_copy_bytes_per_s")}
+    scaled["l2_near_bytes"] = told["l2_bytes"] * like.l2_near_bytes // like.l2_bytes
+    most = told["shared_bytes_per_sm"]
+    scaled["shared_carveouts"] = (*(size for size in like.shared_carveouts if size < most), most)
     origins = dict(like.origins) | dict.fromkeys(told, "driver") | dict.fromkeys(scaled, "derived")
     name = "-".join(gpu.name.lower().replace("nvidia", "").split())
     spec = replace(like, name=name, title=gpu.name, origins=tuple(origins.items()), **told, **scaled)

@@ -32,6 +32,7 @@ class JobCall:
     outputs: tuple[TensorSpec, ...]
     sample_budget: int | None
     order: int = 0
+    lenient: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of one call; ``whole`` says of which outputs all elements were written, ``aliases`` where they lie."""
+    """The result of one call; ``whole`` says of which outputs all elements were written, ``aliases`` where they lie.
+
+    Of a lenient call that did something wrong there are both a failure and a profile.
+    """
 
     failure: Failure | None = None
     profile: Profile | None = None

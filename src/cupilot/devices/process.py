@@ -75,12 +75,16 @@ def run_limited(
     timeout_s: float,
     environment: Mapping[str, str],
     limits: Limits = Limits(),  # noqa: B008  (frozen)
+    descriptors: Sequence[int] = (),
 ) -> Ended:
-    """Run a command in ``folder`` and wait; whatever it started is gone afterwards."""
+    """Run a command in ``folder`` and wait; whatever it started is gone afterwards.
+
+    It inherits the descriptors.
+    """
     mark, key = secrets.token_hex(16), secrets.token_bytes(KEY_BYTES)
     answers, far_end = os.pipe()
     with os.fdopen(answers, "rb", 0):
-        process = _start(command, folder, {**environment, MARK: mark}, far_end)
+        process = _start(command, folder, {**environment, MARK: mark}, far_end, descriptors)
         watched = _Watched(process, answers, limits)
         try:
             _tell(process, key + str(far_end).encode())
@@ -94,7 +98,7 @@ def run_limited(
 
 
 def _start(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], far_end: int
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], far_end: int, descriptors: Sequence[int]
 ) -> subprocess.Popen[bytes]:
     try:
         with contextlib.suppress(OSError):  # a larger pipe is only faster
@@ -108,7 +112,7 @@ def _start(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            pass_fds=(far_end,),
+            pass_fds=(far_end, *descriptors),
         )
     finally:
         os.close(far_end)

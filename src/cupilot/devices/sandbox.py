@@ -62,7 +62,7 @@ def confine(readable: Iterable[Path], writable: Iterable[Path] = (), *, threads:
     places = (*readable, *trusted_places()), tuple(writable)
     with suppress(OSError):  # when memory runs out, this process goes first
         Path("/proc/self/oom_score_adj").write_text("1000")
-    version = _landlock_version()
+    version = landlock_version()
     return (
         _measure("end with parent", _end_with_parent),
         _measure("privileges", _no_new_privileges),
@@ -74,10 +74,13 @@ def confine(readable: Iterable[Path], writable: Iterable[Path] = (), *, threads:
     )
 
 
-def confinement() -> tuple[Measure, ...]:
-    """What `confine` achieves on this machine, tried in a process that ends afterwards."""
+def confinement(through: Sequence[str] = ()) -> tuple[Measure, ...]:
+    """What `confine` achieves on this machine, tried in a process that ends afterwards.
+
+    ``through`` is the command, if any, that starts the process.
+    """
     # with one thread, as in a worker
-    command = ("env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-P", "-m", "cupilot.devices.sandbox")
+    command = (*through, "env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-P", "-m", "cupilot.devices.sandbox")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode != 0:
         last = done.stderr.strip().rpartition("\n")[2]
@@ -187,7 +190,8 @@ BIND_AND_CONNECT_TCP = 0b11
 SIGNALS_AND_ABSTRACT_SOCKETS = 0b11
 
 
-def _landlock_version() -> int:
+def landlock_version() -> int:
+    """What the kernel offers of Landlock; 0 when it has none."""
     try:
         return _system_call(CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     except OSError:

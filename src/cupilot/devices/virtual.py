@@ -18,10 +18,12 @@ import numpy as np
 
 from cupilot.arrays import Array, Tiled, dtype_of
 from cupilot.contracts import Built, Call, Device, Outcome, Output
+from cupilot.devices.bubblewrap import AUTO, chosen, run_boxed
 from cupilot.devices.job import Answer, Job, JobArgument, JobCall
-from cupilot.devices.process import Ended, run_limited
+from cupilot.devices.process import Ended
 from cupilot.devices.solution_build import SolutionBuilder
 from cupilot.gpu import GpuSpec, load_spec, spec_names
+from cupilot.gpu.timing import model_time
 from cupilot.records import Failure, Kernel, Profile, TensorSpec, Timing, from_plain, to_plain
 from cupilot.records.evaluation import SassFunction
 from cupilot.toolchain.cuda import find_cuda
@@ -29,7 +31,7 @@ from cupilot.toolchain.host import build_host_library
 from cupilot.toolchain.imports import guard_failure
 from cupilot.toolchain.nvcc import CUBIN, build_kernel
 from cupilot.toolchain.sass import kernel_sass
-from cupilot.vgpu.timing import model_time
+from cupilot.vgpu import translations
 
 # PTX the engine is built for: nvcc knows nothing older, and the engine little that is newer.
 OLDEST, NEWEST = 7.5, 9.0
@@ -42,17 +44,18 @@ def names() -> tuple[str, ...]:
     return tuple(f"virtual:{name}" for name in spec_names())
 
 
-def open_device(name: str, cache: Path) -> Device:
-    return VirtualDevice(load_spec(name), cache)
+def open_device(name: str, cache: Path, sandbox: str = AUTO) -> Device:
+    return VirtualDevice(load_spec(name), cache, sandbox)
 
 
 class VirtualDevice:
     """A modelled GPU; every candidate runs in a process of its own."""
 
-    def __init__(self, spec: GpuSpec, cache: Path) -> None:
+    def __init__(self, spec: GpuSpec, cache: Path, sandbox: str = AUTO) -> None:
         self._spec = spec
         self._cache = cache
         self._cuda = find_cuda()
+        self._bubblewrap = chosen(sandbox).program
         self._arch = f"sm_{round(min(max(spec.capability, OLDEST), NEWEST) * 10)}"
         self._solutions = SolutionBuilder(self._arch, cache, self._cuda)
         self._runtime: Path | None = None
@@ -93,7 +96,10 @@ class VirtualDevice:
             # restrictions on files bind the thread that asks for them, so there must be one only
             environment |= {"HOME": str(folder), "OPENBLAS_NUM_THREADS": "1"}
             command = (sys.executable, "-P", "-m", "cupilot.devices.worker", str(folder))
-            ended = run_limited(command, folder, timeout_s + GRACE_S, environment)
+            ended = run_boxed(
+                self._bubblewrap, command, folder, timeout_s + GRACE_S, environment,
+                writable=(translations(self.runtime()),),
+            )  # fmt: skip
             return tuple(_result(number, ended, timeout_s) for number in range(len(calls)))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -123,7 +129,7 @@ class VirtualDevice:
     def job_call(self, call: Call) -> JobCall:
         """A call as workers take it, its arrays in files."""
         arguments = tuple(self._argument(argument) for argument in call.arguments)
-        return JobCall(call.label, arguments, call.outputs, call.sample_budget, call.order)
+        return JobCall(call.label, arguments, call.outputs, call.sample_budget, call.order, call.lenient)
 
     def _argument(self, value: Any) -> JobArgument:
         if isinstance(value, np.ndarray):
@@ -148,12 +154,12 @@ def _result(number: int, ended: Ended, timeout_s: float) -> Outcome | Failure:
         return process_failure(ended, timeout_s)
     record, *arrays = ended.answers[number]
     answer = from_plain(Answer, json.loads(bytes(record)))
-    if answer.failure is not None or answer.profile is None:
+    if answer.profile is None:
         return answer.failure or process_failure(ended, timeout_s)
     left = iter(arrays)
     forms = zip(answer.outputs, answer.whole, answer.aliases, strict=True)
     outputs = [_output(left, spec, whole, alias) for spec, whole, alias in forms]
-    return Outcome(tuple(outputs), answer.profile)
+    return Outcome(tuple(outputs), answer.profile, answer.failure)
 
 
 def _output(parts: Iterator[memoryview], spec: TensorSpec, whole: bool, alias: str) -> Output:

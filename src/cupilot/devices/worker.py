@@ -31,6 +31,13 @@ from cupilot.toolchain.abi import Library, TensorValue, WrapperError
 from cupilot.vgpu.machine import Finding, Machine
 
 HOST_BYTES = 4096
+HARMLESS = frozenset({
+    "out-of-bounds", "misaligned", "uninitialized", "async-race", "shared-race", "global-race", "left-over",
+    "unordered", "input-changed",
+})  # fmt: skip
+"""What a kernel may do wrong and still run to its end, so that its counters are those of the whole launch."""
+STOPPING = 8
+"""Findings that end a launch (``findings_limit`` of the runtime)."""
 
 
 def main(folder: Path) -> int:
@@ -102,7 +109,7 @@ class Worker:
         if isinstance(self._library, Solution):
             self._library.prepare(values, max(self._deadline_s - time.monotonic(), 0.001))
         machine.begin(call.sample_budget, max(self._deadline_s - time.monotonic(), 0.001), order=call.order)
-        answer = self._answer(values, tensors, outputs)
+        answer = self._answer(values, tensors, outputs, call.lenient)
         self._library.release()
         for output in outputs:
             machine.free(output.pointer)
@@ -130,7 +137,7 @@ class Worker:
         return TensorValue(address, tensor.shape, _strides(tensor.shape), tensor.dtype)
 
     def _answer(
-        self, values: list[Any], tensors: list[tuple[TensorValue, str]], outputs: list[TensorValue]
+        self, values: list[Any], tensors: list[tuple[TensorValue, str]], outputs: list[TensorValue], lenient: bool
     ) -> tuple[Answer, tuple[Array, ...]]:
         machine = self._machine
         try:
@@ -155,7 +162,7 @@ class Worker:
             or _host_failure(profile)
         )
         if failure is not None:
-            return Answer(failure), ()
+            return Answer(failure, profile if lenient and _is_harmless(failure, machine.findings()) else None), ()
         aliases = tuple(_alias(result, [value for value, _ in tensors]) for result in results)
         pairs = [_output(machine, result, bool(alias)) for result, alias in zip(results, aliases, strict=True)]
         specs = tuple(TensorSpec(tuple(result.shape), result.dtype) for result in results)
@@ -222,6 +229,11 @@ def _finding_failure(findings: tuple[Finding, ...], job: Job) -> Failure | None:
         return Failure("run", "unsupported", first.message, log)
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
     return Failure("run", first.kind, first.message + more, log)
+
+
+def _is_harmless(failure: Failure, findings: tuple[Finding, ...]) -> bool:
+    kinds = {failure.kind, *(finding.kind for finding in findings)}
+    return kinds <= HARMLESS and len(findings) < STOPPING
 
 
 def _launch_failure(machine: Machine) -> Failure | None:

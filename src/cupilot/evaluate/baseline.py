@@ -12,9 +12,9 @@ from __future__ import annotations
 from math import ceil
 
 from cupilot.gpu.spec import GpuSpec
+from cupilot.gpu.timing import GAP_S, Parts, combine, with_minimum
 from cupilot.gpu.work import PRODUCTS, SOFTMAX, VIEWS, base_name, op_flop, tensors
 from cupilot.records import ITEM_BYTES, Op, Task, TensorSpec, Timing
-from cupilot.vgpu.timing import GAP_S, Parts, combine, with_minimum
 
 POINTWISE = frozenset({
     "relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "sigmoid", "log_sigmoid", "tanh",

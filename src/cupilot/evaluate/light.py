@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cupilot.gpu.roofline import Bound
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.work import CONVOLUTIONS, PRODUCTS, base_name, op_flop, tensors
 from cupilot.records import Failure, Task, Timing
@@ -58,17 +59,9 @@ def beyond_light(task: Task, timing: Timing, spec: GpuSpec) -> Failure | None:
     measured = timing.source == "measured"
     # the results of a call may still be in the L2 when it is over
     moved = task.minimal_bytes - (min(task.output_bytes, spec.l2_bytes) if measured else 0)
-    bytes_s = moved / spec.dram_bytes_per_s
-    operations = least_operations(task)
     rate = fastest_flop_per_s(spec, task.precision) * (BOOST if measured else 1.0)
-    operations_s = operations / rate
-    least_s = max(bytes_s, operations_s)
-    if timing.time_s >= TOLERANCE * least_s:
+    bound = Bound(moved, spec.dram_bytes_per_s, least_operations(task), rate)
+    if timing.time_s >= TOLERANCE * bound.time_s:
         return None
-    reason = (
-        f"moving {moved} bytes at {spec.dram_bytes_per_s / 1e9:.0f} GB/s"
-        if bytes_s >= operations_s
-        else f"{operations:.4g} operations at {rate / 1e12:.4g} Tflop/s"
-    )
-    message = f"{timing.time_s * 1e3:.4g} ms is impossible: {reason} takes {least_s * 1e3:.4g} ms"
+    message = f"{timing.time_s * 1e3:.4g} ms is impossible: {bound.reason} takes {bound.time_s * 1e3:.4g} ms"
     return Failure("time", "faster-than-light", message)

@@ -109,8 +109,7 @@ class Trials:
     def _whole(self, version: Task, kind: str) -> Trial:
         # the second version's structure is the first one's: labels stay within the sizes of their own draw
         def make() -> Case:
-            bounded = any(s is not None and s.high for s in self.structures)
-            return make_case(version, kind, self.seed, None if bounded else self.structures)
+            return make_case(version, kind, self.seed, self._known)
 
         return self._kept((version.name, kind), lambda: Trial(make(), full=True, strict=self._strict(kind)))
 
@@ -128,13 +127,21 @@ class Trials:
         # sums of products put together from several, as error-corrected ones are, turn infinity into NaN
         return kind != "infinity" or not names & (PRODUCTS | CONVOLUTIONS)
 
+    def drawn(self, kind: str = TRUE_KIND) -> Drawn:
+        """Inputs of the true shape, without their results."""
+        return draw_case(self.task, kind, self.seed, self._known)
+
+    @property
+    def _known(self) -> tuple[Structure | None, ...] | None:
+        """The structures, unless labels must stay within the sizes of their own draw."""
+        return None if any(s is not None and s.high for s in self.structures) else self.structures
+
     def _true_case(self, kind: str) -> Case | SlicedCase:
         task = self.task
         elements = sum(a.tensor.elements for a in task.arguments if a.tensor is not None)
         elements += sum(output.elements for output in task.outputs)
-        structures = None if any(s is not None and s.high for s in self.structures) else self.structures
         if elements > WHOLE_ELEMENTS or task_flop(task) > WHOLE_FLOP:
             slicing = find_slicing(self.versions[-1], self.seed) if self.versions else None
             if slicing is not None or task.minimal_bytes > LARGEST_WHOLE_BYTES:
-                return SlicedCase(draw_case(task, kind, self.seed, structures), slicing)
-        return make_case(task, kind, self.seed, structures)
+                return SlicedCase(self.drawn(kind), slicing)
+        return make_case(task, kind, self.seed, self._known)

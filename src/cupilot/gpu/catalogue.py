@@ -2,10 +2,12 @@
 
 A file has ``name``, ``title`` and ``architecture`` as text; every other field of `GpuSpec` is a table
 ``{ value = ..., origin = ... }`` in SI units, where the origin says how the number is known.
+``docs/add-a-device.md`` has the fields.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -22,9 +24,9 @@ _TEXTS = ("name", "title", "architecture")
 
 @dataclass(frozen=True)
 class _Number:
-    """One entry of a spec file."""
+    """One entry of a spec file; only carve-outs are several numbers."""
 
-    value: int | float
+    value: int | float | tuple[int, ...]
     origin: str
 
 
@@ -35,7 +37,13 @@ def spec_names() -> tuple[str, ...]:
 
 
 def load_spec(name: str) -> GpuSpec:
-    """The GPU of that name, or a `DeviceError` that lists the names there are."""
+    """The GPU of that name, or a `DeviceError` that lists the names there are.
+
+    ``NAME@765mhz`` is the GPU with its SMs at that clock, as profilers lock them.
+    """
+    name, at, clock = name.partition("@")
+    if at:
+        return load_spec(name).at_clock(_clock_hz(clock))
     known = spec_names()
     if name not in known:
         near = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
@@ -43,6 +51,13 @@ def load_spec(name: str) -> GpuSpec:
         raise DeviceError(f"unknown GPU {name!r}{hint} (known: {', '.join(known)})")
     text = (files("cupilot.gpu") / "specs" / f"{name}.toml").read_text(encoding="utf-8")
     return parse_spec(text, name)
+
+
+def _clock_hz(text: str) -> float:
+    match = re.fullmatch(r"(\d{2,5})mhz", text.lower())
+    if match is None:
+        raise DeviceError(f"the clock {text!r} of a GPU is not of the form 765mhz")
+    return int(match.group(1)) * 1e6
 
 
 def parse_spec(text: str, name: str) -> GpuSpec:

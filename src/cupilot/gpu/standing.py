@@ -1,16 +1,33 @@
-"""Where a kernel stands on the roofline: the numbers behind the Prophet's words."""
+"""Where a kernel stands on the roofline: the numbers behind the Prophet's words and the dots of the picture."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from cupilot.gpu.roofline import achieved_fraction, limit_s, place, zone_of
+from cupilot.gpu.roofline import (
+    LATENCY_BOUND,
+    LEVELS,
+    Bound,
+    Roof,
+    Work,
+    achieved_fraction,
+    is_near,
+    launch_work,
+    limit,
+    place,
+    precision_in_use,
+    profile_work,
+    roof_of,
+    zone_of,
+)
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.work import task_flop
-from cupilot.records import Evaluation, Task
+from cupilot.records import Evaluation, Profile, Task, Timing
 
 # what most likely binds in a zone, where the timing does not say
 LIKELY = {"memory-bound": "dram", "between": "l2", "compute-bound": "fp32", "latency-bound": "latency"}
+WHOLE = "the whole call"
 
 
 @dataclass(frozen=True)
@@ -18,7 +35,7 @@ class Standing:
     """``task_zone`` is the task's, ``zone`` the kernel's, ``limit`` what binds it.
 
     ``bound_s`` is the task's lower bound and ``headroom`` the kernel's time over it, infinite when the
-    kernel has no time.
+    kernel has no time; ``bound`` has the arithmetic.
     """
 
     task_zone: str
@@ -27,20 +44,85 @@ class Standing:
     intensity: float
     bound_s: float
     headroom: float
+    bound: Bound
 
 
 def stand(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Standing:
     """Zone by the task's intensity, or latency-bound when the kernel is near no ceiling; limit as timed.
 
-    Bytes are the task's least possible traffic: what a kernel wastes shows in its limit, not in its zone.
+    Bytes are the task's least possible traffic: what a kernel wastes shows in its limit, not in its zone.  A kernel
+    that is busy with what it wastes is near a ceiling all the same, so nearness is by what was counted, at any level.
     """
     flop = task_flop(task)
     where = place(spec, flop, task.minimal_bytes, task.precision)
-    bound_s = limit_s(spec, task, flop)
+    bound = limit(spec, task, flop)
     timing = evaluation.timing
     if timing is None:
-        return Standing(where.zone, where.zone, LIKELY[where.zone], where.intensity, bound_s, float("inf"))
+        likely = LIKELY[where.zone]
+        return Standing(where.zone, where.zone, likely, where.intensity, bound.time_s, float("inf"), bound)
     fraction = achieved_fraction(spec, where, flop, task.minimal_bytes, timing.time_s)
+    if evaluation.profile is not None:
+        counted = profile_work(evaluation.profile)
+        roof = roof_of(spec, precision_in_use(evaluation.profile.launches, task.precision))
+        fraction = max(fraction, counted.nearest(roof, timing.time_s))
     zone = zone_of(spec, where, fraction)
-    limit = timing.limit or LIKELY[zone]
-    return Standing(where.zone, zone, limit, where.intensity, bound_s, timing.time_s / bound_s)
+    binds = timing.limit or LIKELY[zone]
+    return Standing(where.zone, zone, binds, where.intensity, bound.time_s, timing.time_s / bound.time_s, bound)
+
+
+@dataclass(frozen=True)
+class Level:
+    """A kernel at one level of the hierarchy; ``share`` is of the level's bandwidth.
+
+    ``intensity`` is None where the kernel moved nothing or no operations were counted.
+    """
+
+    level: str
+    bytes: float
+    intensity: float | None
+    share: float
+
+
+@dataclass(frozen=True)
+class Position:
+    """A launch, or a whole call, on the roofline, by what was counted.
+
+    ``flop_source`` is ``counted``, or ``task`` where the kernel's own instructions (comparisons, copies) count as
+    no operations and the task's stand for them.
+    """
+
+    label: str
+    time_s: float
+    flop: float
+    flop_per_s: float
+    flop_source: str
+    zone: str
+    limit: str
+    levels: tuple[Level, ...]
+
+
+def position(roof: Roof, label: str, work: Work, timing: Timing, flop_source: str = "counted") -> Position:
+    """Where counted work lies: the zone by bytes of DRAM, or latency-bound when no ceiling is near."""
+    levels = tuple(
+        Level(level, moved, work.intensity(level), moved / timing.time_s / roof.bytes_per_s(level))
+        for level in LEVELS
+        for moved in (work.bytes(level),)
+    )
+    intensity = work.flop / work.dram_bytes if work.dram_bytes > 0 else float("inf")
+    zone = roof.zone(intensity) if is_near(roof, work.nearest(roof, timing.time_s)) else LATENCY_BOUND
+    rate = work.flop / timing.time_s
+    return Position(label, timing.time_s, work.flop, rate, flop_source, zone, timing.limit or LIKELY[zone], levels)
+
+
+def positions(
+    roof: Roof, task: Task, profile: Profile, timing: Timing, labels: Sequence[str], times: Sequence[Timing]
+) -> tuple[Position, ...]:
+    """One for each launch, with its label and its time, and last the whole call."""
+    each = [
+        position(roof, label, launch_work(launch), time)
+        for launch, label, time in zip(profile.launches, labels, times, strict=True)
+    ]
+    work, source = profile_work(profile), "counted"
+    if not work.flop:
+        work, source = replace(work, core_flop=task_flop(task)), "task"
+    return (*each, position(roof, WHOLE, work, timing, source))

@@ -10,7 +10,6 @@ that it may call, or jump into the middle of an instruction.  The wall is `cupil
 
 from __future__ import annotations
 
-import ctypes
 import re
 import shutil
 import struct
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from cupilot.errors import MachineError
 from cupilot.records import Failure
+from cupilot.toolchain.names import readable
 from cupilot.toolchain.process import run
 
 ONLY = "a candidate may only call the CUDA runtime and the C++ standard library"
@@ -151,7 +151,7 @@ def _verdict(name: str) -> str:
         refused = ((shown, reason) for pattern, shown, reason in STANDARD_REFUSED if pattern.search(name))
         return next((f"the host code uses {shown}: {reason}" for shown, reason in refused), "")
     reason = next(reason for pattern, reason in REASONS if pattern.fullmatch(name))
-    return f"the host code calls {_readable(name)}: {reason}"
+    return f"the host code calls {readable(name)}: {reason}"
 
 
 def _is_plain(name: str) -> bool:
@@ -162,24 +162,6 @@ def _is_plain(name: str) -> bool:
         return True
     typed = MATHS_TYPE.fullmatch(bare)
     return typed is not None and typed[1] + (typed[2] or "") in MATHS
-
-
-def _readable(name: str) -> str:
-    if not name.startswith("_Z"):
-        return name
-    try:
-        runtime = ctypes.CDLL("libstdc++.so.6")
-        demangle, free = runtime.__cxa_demangle, ctypes.CDLL(None).free
-    except (OSError, AttributeError):
-        return name
-    demangle.restype, free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
-    text = demangle(name.encode(), None, None, ctypes.byref(ctypes.c_int()))
-    if not text:
-        return name
-    try:
-        return ctypes.string_at(text).decode()
-    finally:
-        free(text)
 
 
 def _system_call(library: Path) -> str:

@@ -16,16 +16,18 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from cupilot.errors import DataError
 from cupilot.records import from_plain, to_plain
-from cupilot.records.evaluation import SassAccess, SassFunction
+from cupilot.records.evaluation import SassAccess, SassFunction, SassLine
+from cupilot.toolchain import warp_path
 from cupilot.toolchain.cache import digest, publish, scratch_beside
 from cupilot.toolchain.cuda import PACKAGE, Cuda
 from cupilot.toolchain.process import run
+from cupilot.toolchain.warp_path import PLAIN, Control, Step, line_costs
 
 RESULT = "sass.json"
 WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
@@ -39,7 +41,9 @@ TYPE_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16, "16x2": 4}
 _SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
 _NOTE = re.compile(r'\s*//## File "[^"]*", line (\d+)')
 _CODE = re.compile(r"\s*/\*([0-9a-f]+)\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.\w+)*)\s*([^;]*)")
+_ENCODED = re.compile(r"\s*/\* 0x([0-9a-f]{16}) \*/")
 _LABEL = re.compile(r"(\.L_\w+):")
+_ROUTINE = re.compile(r"\$__internal\w*\S*:")
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
 
 _LOC = re.compile(r"[ \t]*\.loc[ \t]+\d+[ \t]+(\d+)[ \t]+\d+(.*)")
@@ -49,12 +53,16 @@ _PTX_LABEL = re.compile(r"\s*[$%\w]+:")
 _PTX_ACCESS = re.compile(r"(?:^|[\s;{}])(ldu?|st)((?:\.[\w:]+)+)\s+([^;]*);")
 _BASE = re.compile(r"\[\s*([%$\w.]+)")
 _SPACE = re.compile(r"\.(global|shared|local|param|const)\b")
+_ENDS = re.compile(r"\b(bra|brx|ret|exit|bar|barrier|call)\b")
 _TYPE = re.compile(r"\.(?:bf|[bfsu])(16x2|\d+)$")
 
 
 @dataclass(frozen=True)
 class SassInstruction:
-    """One machine instruction; ``ptx_line`` is the line of the PTX text it came from, from 1, or 0."""
+    """One machine instruction; ``ptx_line`` is the line of the PTX text it came from, from 1, or 0.
+
+    ``back`` is where a branch at it goes back to, or negative.
+    """
 
     function: str
     offset: int
@@ -62,6 +70,9 @@ class SassInstruction:
     modifiers: tuple[str, ...]
     ptx_line: int
     in_loop: bool
+    operands: str = ""
+    control: Control = PLAIN
+    back: int = -1
 
     @property
     def bytes(self) -> int:
@@ -93,7 +104,8 @@ def kernel_sass(cubin: Path, ptx: str, cuda: Cuda, out_dir: Path, timeout_s: flo
     tool = find_nvdisasm(cuda)
     if tool is None or not cubin.is_file():
         return ()
-    parts = (Path(__file__).read_bytes(), str(tool), str(tool.stat().st_size), ptx, cubin.read_bytes())
+    ours = (Path(__file__).read_bytes(), Path(warp_path.__file__).read_bytes())
+    parts = (*ours, str(tool), str(tool.stat().st_size), ptx, cubin.read_bytes())
     final = out_dir / digest(parts)
     try:
         if not final.is_dir() and not _disassemble(tool, cubin, ptx, final, timeout_s):
@@ -105,7 +117,7 @@ def kernel_sass(cubin: Path, ptx: str, cuda: Cuda, out_dir: Path, timeout_s: flo
 
 def _disassemble(tool: Path, cubin: Path, ptx: str, final: Path, timeout_s: float) -> bool:
     # data flow analysis, which takes most of the time, only adds labels of indirect branches
-    finished = run([tool, "--no-dataflow", "-gp", "-c", cubin.resolve()], cubin.parent, timeout_s)
+    finished = run([tool, "--no-dataflow", "-gp", "-hex", "-c", cubin.resolve()], cubin.parent, timeout_s)
     if finished is None or finished.status != 0:
         return False
     with scratch_beside(final) as scratch:
@@ -139,10 +151,9 @@ def read_sass(text: str) -> tuple[SassInstruction, ...]:
 
 
 def _read_function(name: str, body: str) -> list[SassInstruction]:
-    rows: list[tuple[int, str, tuple[str, ...], int]] = []
+    rows: list[SassInstruction] = []
     labels: dict[str, int] = {}
-    branches: list[tuple[int, str]] = []
-    ptx_line, fresh = 0, []
+    ptx_line, fresh, routine = 0, [], False
     for text in body.split("\n"):
         if note := _NOTE.match(text):
             ptx_line = int(note.group(1))
@@ -152,14 +163,26 @@ def _read_function(name: str, body: str) -> list[SassInstruction]:
             offset = int(code.group(1), 16)
             labels.update(dict.fromkeys(fresh, offset))
             fresh = []
-            if code.group(2) in ("BRA", "BRX", "JMP") and (target := _TARGET.search(code.group(4))):
-                branches.append((offset, target.group(1)))
-            rows.append((offset, code.group(2), tuple(code.group(3).split(".")[1:]), ptx_line))
-    loops = [(labels[target], offset) for offset, target in branches if labels.get(target, offset + 1) <= offset]
+            # routines of ptxas' own come after a kernel's code and are of no line
+            line = 0 if routine else ptx_line
+            rows.append(SassInstruction(name, offset, code.group(2), tuple(code.group(3).split(".")[1:]), line, False,
+                                        code.group(4).strip()))  # fmt: skip
+        elif (encoded := _ENCODED.match(text)) and rows:
+            rows[-1] = replace(rows[-1], control=Control.decode(int(encoded.group(1), 16)))
+        elif _ROUTINE.match(text):
+            routine = True
+    backs = {row.offset: _back(row, labels) for row in rows}
+    loops = [(start, offset) for offset, start in backs.items() if start >= 0]
     return [
-        SassInstruction(name, offset, opcode, mods, line, any(start <= offset <= end for start, end in loops))
-        for offset, opcode, mods, line in rows
+        replace(row, in_loop=any(start <= row.offset <= end for start, end in loops), back=backs[row.offset])
+        for row in rows
     ]
+
+
+def _back(row: SassInstruction, labels: dict[str, int]) -> int:
+    target = _TARGET.search(row.operands) if row.opcode in ("BRA", "BRX", "JMP") else None
+    start = labels.get(target.group(1), -1) if target is not None else -1
+    return start if start <= row.offset else -1
 
 
 def source_lines(ptx: str) -> list[int]:
@@ -196,8 +219,7 @@ def _ptx_accesses(ptx: str) -> list[_PtxAccess]:
             found.append(
                 _PtxAccess(function, is_kernel, block, number, line, place, kind, bytes_, base.group(1))
             )  # fmt: skip
-        if re.search(r"\b(bra|brx|ret|exit|bar|barrier|call)\b", code):
-            block += 1
+        block += bool(_ENDS.search(code))
     return found
 
 
@@ -213,7 +235,8 @@ _TOGETHER: tuple[Callable[[_PtxAccess], Hashable], ...] = (
 
 def match(ptx: str, sass: Iterable[SassInstruction]) -> tuple[SassFunction, ...]:
     """The accesses of every function of the PTX, with their widths in the machine code where those are clear."""
-    accesses = _ptx_accesses(ptx)
+    accesses, sass = _ptx_accesses(ptx), tuple(sass)
+    lines = _lines(ptx, sass)
     at_line: dict[tuple[int, str, str], list[SassInstruction]] = {}
     for instruction in sass:
         if instruction.opcode in ACCESSES:
@@ -229,14 +252,44 @@ def match(ptx: str, sass: Iterable[SassInstruction]) -> tuple[SassFunction, ...]
                 widths.update((access, mix) for access in group if mix and access not in widths)
     # ptxas keeps small arrays in registers; then there is no local memory at all
     in_memory = any(space == "local" for _, space, _ in at_line)
-    found: dict[tuple[str, bool], list[SassAccess]] = {}
+    found: dict[tuple[str, bool], list[SassAccess]] = {(name, True): [] for name in lines}
     bases: dict[Hashable, int] = {}
     for number, a in enumerate(accesses):
         base = bases.setdefault((a.function, a.block, a.base), number)
         gone = a.space == "local" and not in_memory
         made = SassAccess(a.line, a.space, a.kind, a.bytes, base, widths.get(a, ()), gone)
         found.setdefault((a.function, a.is_kernel), []).append(made)
-    return tuple(SassFunction(name, is_kernel, tuple(made)) for (name, is_kernel), made in found.items())
+    return tuple(
+        SassFunction(name, is_kernel, tuple(made), lines.get(name, ())) for (name, is_kernel), made in found.items()
+    )
+
+
+def _lines(ptx: str, sass: Iterable[SassInstruction]) -> dict[str, tuple[SassLine, ...]]:
+    """What the lines of the PTX cost each kernel that has code of them."""
+    text = ptx.split("\n")
+    blocks, steps = _blocks(text), dict[str, list[Step]]()
+    for i in sass:
+        step = Step(i.offset, i.opcode, i.operands, i.ptx_line, i.control, i.back)
+        steps.setdefault(i.function, []).append(step)
+    # the image that carries the PTX begins with its version, without the comments before
+    before = next((number for number, line in enumerate(text) if line.startswith(".version")), 0)
+    return {
+        name: tuple(
+            SassLine(line - before, tuple(costs.items())) for line, costs in line_costs(code, blocks, text).items()
+        )
+        for name, code in steps.items()
+    }
+
+
+def _blocks(text: list[str]) -> dict[int, int]:
+    """The number of the basic block that each line of a PTX text is in."""
+    found, block = {}, 0
+    for number, line in enumerate(text, start=1):
+        code = line.partition("//")[0]
+        block += bool(_PTX_LABEL.match(code) or _FUNCTION.search(code))
+        found[number] = block
+        block += bool(_ENDS.search(code))
+    return found
 
 
 def _mix(

@@ -20,13 +20,15 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from cupilot.records import Counter, LineCost
+from cupilot.records.evaluation import SassLine
 from cupilot.vgpu.emit import KernelCode, Site
 from cupilot.vgpu.lower.cost import at_line
 from cupilot.vgpu.widths import SiteCount, kind_of
 
-SECTOR_BYTES = 32
+SECTOR_BYTES, LINE_BYTES = 32, 128
 # Counters that are means or maxima of a warp, so they are not scaled with the number of blocks.
 INTENSIVE = frozenset({"independent_loads", "critical_loads"})
+PATH = {"path": "path_cycles", "trips": "round_trips", "cover": "covered_cycles"}
 UNCOUNTED = ("const", "param", "group")  # a group's members count
 
 
@@ -81,6 +83,21 @@ def instruction_counters(code: KernelCode, counts: Sequence[tuple[int, int]], wa
     return totals
 
 
+def machine_counters(code: KernelCode, counts: Sequence[tuple[int, int]], lines: Sequence[SassLine]) -> Sums:
+    """The machine code's instructions and path: what its lines of PTX cost, times how often warps executed them."""
+    totals = Sums()
+    costs = {line.ptx_line: line.costs for line in lines}
+    for block, (executions, _) in zip(code.blocks, counts, strict=True):
+        for line in block.ptx_lines:
+            for name, amount in costs.get(line, ()):
+                if name in PATH:
+                    totals.add(PATH[name], amount * executions, "SASS")
+                else:
+                    totals.add(f"sass_{name}", amount * executions, "SASS")
+                    totals.add("sass_instructions", amount * executions, "SASS")
+    return totals
+
+
 def by_space(site: Site, count: SiteCount) -> list[tuple[str, SiteCount]]:
     """A generic instruction's part in shared memory apart from the rest, which counts as global."""
     if site.space in ("shared", "local"):
@@ -130,8 +147,16 @@ def memory_counters(code: KernelCode, sites: Sequence[SiteCount]) -> Sums:
 def dram_bytes(traffic: Iterable[BufferTraffic], scale: float, waves: float, l2_bytes: int) -> dict[str, float]:
     """Bytes that cross L2 and DRAM in the whole grid (see the module's text)."""
     buffers = [t for t in traffic if t.l2_read or t.l2_write]
+    # a sector takes the place of its line
+    touched = [min(t.bytes, max(t.unique_read, t.unique_write) * LINE_BYTES * scale) for t in buffers]
     fits = sum(t.bytes for t in buffers) <= 0.8 * l2_bytes
-    totals = {"l2_read_sectors": 0.0, "l2_write_sectors": 0.0, "dram_read_bytes": 0.0, "dram_write_bytes": 0.0}
+    totals = {
+        "footprint_bytes": sum(touched),
+        "l2_read_sectors": 0.0,
+        "l2_write_sectors": 0.0,
+        "dram_read_bytes": 0.0,
+        "dram_write_bytes": 0.0,
+    }
     for t in buffers:
         totals["l2_read_sectors"] += t.l2_read * scale
         totals["l2_write_sectors"] += t.l2_write * scale
@@ -155,10 +180,15 @@ def launch_counters(
     warps_per_block: int,
     concurrent_blocks: int,
     l2_bytes: int,
+    machine_code: Sequence[SassLine] = (),
 ) -> tuple[Counter, ...]:
     """All counters of one launch, scaled to the whole grid."""
     scale = blocks / max(blocks_run, 1)
-    measured = Sums(instruction_counters(code, counts, blocks_run * warps_per_block) | memory_counters(code, sites))
+    measured = Sums(
+        instruction_counters(code, counts, blocks_run * warps_per_block)
+        | memory_counters(code, sites)
+        | machine_counters(code, counts, machine_code)
+    )
     groups = measured.pop("load_groups", Sum()).value
     loads = measured.get("global_load_requests", Sum())
     measured["independent_loads"] = Sum(max(1.0, loads.value / groups) if groups else 1.0, loads.source)

@@ -20,7 +20,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from cupilot.cli.choices import add_json
-from cupilot.cli.environment import cache_folder, llm_keys
+from cupilot.cli.environment import cache_folder, llm_keys, sandbox_choice
 from cupilot.cli.terminal import Terminal, duration
 
 HELP = "say what is present and usable"
@@ -123,7 +123,7 @@ def virtual_gpu() -> Iterator[Part]:
     from cupilot.records import Failure, Kernel, TensorSpec
 
     began_s = time.monotonic()
-    device = open_device(DEFAULT, cache_folder())
+    device = open_device(DEFAULT, cache_folder(), sandbox_choice())
     source = (files("cupilot") / "testing" / "kernels" / "good.cu").read_text(encoding="utf-8")
     built = device.build(Kernel(source))
     if isinstance(built, Failure):
@@ -141,17 +141,19 @@ def virtual_gpu() -> Iterator[Part]:
 
 
 def sandbox() -> Iterator[Part]:
-    from cupilot.devices.sandbox import confinement
+    from cupilot.devices.bubblewrap import chosen, confinement
 
-    measures = confinement()
+    found = chosen(sandbox_choice())
+    measures = confinement(found.program)
     missing = [f"{measure.name} ({measure.reason})" for measure in measures if not measure.active]
     active = ", ".join(measure.name for measure in measures if measure.active)
+    without = f"without bubblewrap ({found.problem})" if found.problem else ""
     if not missing:
-        yield Part("sandbox", OK, f"candidates are confined: {active}")
+        yield Part("sandbox", OK, f"candidates are confined: {active}", without)
         return
     advice = "candidates can do more here than they should: run only code that you trust, or use a newer kernel"
     text = f"not restricted: {', '.join(missing)}" + (f"; restricted: {active}" if active else "")
-    yield Part("sandbox", BROKEN, text, advice)
+    yield Part("sandbox", BROKEN, text, f"{without}; {advice}" if without else advice)
 
 
 # --- what a real GPU needs --------------------------------------------------------------------

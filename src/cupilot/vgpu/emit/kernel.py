@@ -30,10 +30,14 @@ from cupilot.vgpu.ptx.syntax import Function, Instruction, Module, Reg
 
 @dataclass(frozen=True)
 class BlockCost:
-    """What one execution of a basic block by one warp costs: counters, and instructions by line."""
+    """What one execution of a basic block by one warp costs: counters, and instructions by line.
+
+    ``ptx_lines`` are the lines of the PTX text that it is.
+    """
 
     counters: dict[str, float]
     lines: dict[int, int]
+    ptx_lines: tuple[int, ...] = ()
 
 
 @dataclass
@@ -145,7 +149,7 @@ class Emitter(Calls):
             self._enter(body)
             for block in self.flow.blocks:
                 self._block(block)
-                costs.append(cost_of(block.code))
+                costs.append(BlockCost(*cost_of(block.code), tuple(dict.fromkeys(i.ptx_line for i in block.code))))
                 first_lines.append(next((i.line for i in block.code if i.line), 0))
         code, self.out = self.out, []
         self._entry(len(costs))
@@ -163,7 +167,7 @@ class Emitter(Calls):
             kernel.name, text, self.symbol, self.warp_bytes, self.frame_limit, self.shared_bytes,
             kernel.param_bytes, kernel.max_threads, tuple(self.variables),
             tuple(name for name in sorted(self.declared) if name.startswith("vg_")), self.takes_turns, self.sites,
-            [BlockCost(*cost) for cost in costs], first_lines,
+            costs, first_lines,
         )  # fmt: skip
 
     def _entry(self, blocks: int) -> None:

@@ -50,14 +50,19 @@ def parse_module(text: str) -> Module:
         raise PtxError(f"cannot read the PTX statement {parser.statement[:80]!r} ({error})") from error
 
 
+def _blank(match: re.Match[str]) -> str:
+    return "\n" * match.group().count("\n")
+
+
 class _Parser:
     def __init__(self, text: str) -> None:
         self.result = Module()
         for number, name in _FILE.findall(text):
             self.result.files[int(number)] = name
-        text = _FILE.sub("", _COMMENT.sub("", text))
+        # lines keep their numbers
+        text = _FILE.sub("", _COMMENT.sub(_blank, text))
         # sections (DWARF) carry no code
-        text = re.sub(r"^[ \t]*\.section\b[^\n]*\n?[ \t]*\{[^}]*\}", "", text, flags=re.M)
+        text = re.sub(r"^[ \t]*\.section\b[^\n]*\n?[ \t]*\{[^}]*\}", _blank, text, flags=re.M)
         # .loc has no semicolon: turn it into a statement of its own
         text = _LOC.sub(lambda m: f".loc {m[1]} {m[2]} {self._inlined(m[3])};", text)
         text = re.sub(r"^[ \t]*(\.(?:version|target|address_size)[^\n;]*)$", r"\1;", text, flags=re.M)
@@ -66,7 +71,7 @@ class _Parser:
         self.variables: list[dict[str, str]] = []
         self.scope_numbers: list[int] = []
         self.scope_count = 0
-        self.line = 0
+        self.line = self.ptx_line = 0
         self.statement = ""  # for messages
 
     @staticmethod
@@ -79,8 +84,8 @@ class _Parser:
     def module(self) -> Module:
         function: Function | None = None
         depth = 0
-        for statement, end in self._statements():
-            self.statement = statement
+        for statement, end, line in self._statements():
+            self.statement, self.ptx_line = statement, line
             if function is None:
                 header = _HEADER.search(statement)
                 if header and end in "{;":
@@ -110,9 +115,10 @@ class _Parser:
                     function = None
         return self.result
 
-    def _statements(self) -> list[tuple[str, str]]:
-        """Split at ``;`` and at braces that are scopes, not vector operands or initialisers."""
-        found: list[tuple[str, str]] = []
+    def _statements(self) -> list[tuple[str, str, int]]:
+        """Split at ``;`` and at braces that are scopes, not vector operands or initialisers; each with its line."""
+        found: list[tuple[str, str, int]] = []
+        line, counted = 1, 0
         start = position = paren = 0
         text, vector = self.text, 0
         for match in re.finditer(r'"(?:[^"\\]|\\.)*"|[;{}()]', text):
@@ -129,7 +135,8 @@ class _Parser:
             elif mark == "}" and vector:
                 vector -= 1
             elif not vector and not paren:
-                found.append((text[start:position].strip(), mark))
+                line, counted = line + text.count("\n", counted, position), position
+                found.append((text[start:position].strip(), mark, line))
                 start = match.end()
         return found
 
@@ -225,14 +232,21 @@ class _Parser:
         rest = rest.strip()
         if opcode == "brx":
             index, target = (part.strip() for part in rest.split(","))
-            return Instruction(opcode, tuple(mods), (self._operand(index),), guard, negated, self.line, target)
+            return Instruction(
+                opcode, tuple(mods), (self._operand(index),), guard, negated, self.line, target, self.ptx_line
+            )
         if opcode == "bra":
             target = rest.split(",")[0].strip()
-            return Instruction(opcode, tuple(mods), (), guard, negated, self.line, target)
+            return self._made(opcode, mods, (), guard, negated, target)
         if opcode in TEXTURES:
             rest = ""  # not executed, so their operands need not be understood
         operands = tuple(self._operand(part) for part in self._split(rest)) if rest else ()
-        return Instruction(opcode, tuple(mods), operands, guard, negated, self.line)
+        return self._made(opcode, mods, operands, guard, negated)
+
+    def _made(
+        self, opcode: str, mods: list[str], operands: tuple[Operand, ...], guard: str, negated: bool, target: str = ""
+    ) -> Instruction:
+        return Instruction(opcode, tuple(mods), operands, guard, negated, self.line, target, self.ptx_line)
 
     @staticmethod
     def _split(text: str) -> list[str]:

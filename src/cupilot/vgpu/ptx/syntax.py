@@ -73,7 +73,10 @@ Operand = Reg | Imm | Symbol | Address | Vector | Pair | Not
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction; ``opcode`` is the first word, ``mods`` the dotted rest, in order."""
+    """One instruction; ``opcode`` is the first word, ``mods`` the dotted rest, in order.
+
+    ``line`` is that of the source, ``ptx_line`` that of the PTX text.
+    """
 
     opcode: str
     mods: tuple[str, ...]
@@ -83,6 +86,7 @@ class Instruction:
     line: int = 0
     # the label a branch goes to; labels are not operands
     target: str = ""
+    ptx_line: int = 0
 
     @property
     def text(self) -> str:

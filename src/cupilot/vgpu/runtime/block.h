@@ -49,11 +49,11 @@ struct Resident {
         local_size = (u64)warp_count * LANES * ((c.local_bytes + 3) / 4 * 4);
         if (local_size) c.local = (u8*)lazy_pages(local_size);
         // a block's share of the caches, given the blocks that run beside it
-        u64 carved = shared_bytes * l.resident;
+        u64 sms = std::max<u64>(e.device.sms, 1);
+        u64 beside = std::min<u64>(l.resident, (l.blocks + sms - 1) / sms), carved = shared_bytes * beside;
         u64 l1 = e.device.l1_bytes > carved ? e.device.l1_bytes - carved : 0;
-        c.l1.resize(std::max<u64>(l1 / l.resident, 4096));
-        u64 beside = std::min<u64>((u64)l.resident * e.device.sms, l.blocks);
-        c.l2.resize(std::max<u64>(e.device.l2_bytes / std::max<u64>(beside, 1), 32768));
+        c.l1.resize(std::max<u64>(l1 / beside, 4096));
+        c.l2.resize(std::max<u64>(e.device.l2_bytes / std::min<u64>(l.resident * sms, l.blocks), 32768));
         place_threads();
         Permutation order(warp_count, e.settings.order);
         for (u32 i = 0; i < warp_count; i++) turns.push_back(e.settings.order ? (u32)order(i) : i);

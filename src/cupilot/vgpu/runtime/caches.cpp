@@ -9,7 +9,8 @@
 constexpr u32 WAYS = 8;
 
 void Cache::resize(u64 bytes) {
-    count_ = std::max<u64>(1, bytes / 128 / WAYS);
+    count_ = (u32)std::max<u64>(1, bytes / 128 / WAYS);
+    inverse_ = (u32)std::min<u64>(FULL, (1ull << 32) / count_);
     sets_.resize(count_);
     clear();
 }
@@ -27,10 +28,17 @@ struct Orders {
 };
 static const Orders ORDERS;
 
+// Neighbouring lines lie in neighbouring sets, so that what is as long as the cache fits; where each stretch of that
+// length begins is a hash, which spreads power-of-two strides as the hardware's does.
+[[gnu::always_inline]] inline u32 Cache::set_of(u32 line) const {
+    u32 stretch = (u32)((u64)line * inverse_ >> 32), within = line - stretch * count_;
+    if (within >= count_) within -= count_, stretch++;
+    u32 set = within + (u32)((u64)(stretch * 0x9E3779B1u) * count_ >> 32);
+    return set < count_ ? set : set - count_;
+}
+
 [[gnu::always_inline]] inline Cache::Touched Cache::touch(u64 line, u32 sectors, bool store, bool allocate) {
-    // a multiplicative hash spreads power-of-two strides, as the hardware's does
-    u32 hash = (u32)((line * 0x9E3779B97F4A7C15ull) >> 32);
-    Set& set = sets_[((u64)hash * count_) >> 32];
+    Set& set = sets_[set_of((u32)line)];
     __m256i lines = _mm256_load_si256((const __m256i*)set.line), wanted = _mm256_set1_epi32((i32)line);
     u64 held;
     memcpy(&held, set.held, 8);
@@ -51,7 +59,8 @@ static const Orders ORDERS;
         lines = _mm256_permutevar8x32_epi32(lines, _mm256_load_si256((const __m256i*)ORDERS.lines[WAYS - 1]));
         lines = _mm256_blend_epi32(lines, wanted, 1), held <<= 8;
     }
-    u32 missing = sectors & ~((u32)held | (u32)held >> 4);
+    // a sector that a load brought in is written back like any other
+    u32 missing = sectors & ~(store ? (u32)held >> 4 : (u32)held | (u32)held >> 4);
     if (allocate) held |= missing << (store ? 4 : 0);
     _mm256_store_si256((__m256i*)set.line, lines);
     memcpy(set.held, &held, 8);

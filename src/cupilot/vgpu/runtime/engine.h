@@ -74,8 +74,10 @@ class Cache {
   private:
     // Bits of `held`: a sector that a load brought in, and four further up one that a store did.
     struct alignas(64) Set { u32 line[8]; u8 held[8]; u8 roomy; };  // roomy: nothing had to make room
+    u32 set_of(u32 line) const;
+
     std::vector<Set> sets_;
-    u64 count_ = 0;
+    u32 count_ = 0, inverse_ = 0;  // sets, and 2^32 over their number
 };
 
 // Sectors that a block missed in its share of L2 and lost again; only they can be missed for a second time.

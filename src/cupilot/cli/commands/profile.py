@@ -1,0 +1,121 @@
+"""Show where a kernel's time goes on a device, and where it stands on the roofline.
+
+One run at the task's true shape on sampled blocks: counted and modelled, not verified.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cupilot.cli.choices import TIMEOUT_S, add_json, choose_device, seconds
+from cupilot.cli.commands.evaluate import LOG_LINES, read_kernel
+from cupilot.cli.terminal import Terminal
+from cupilot.contracts import Device
+from cupilot.errors import UserError
+from cupilot.records import Failure, to_plain
+
+if TYPE_CHECKING:
+    from cupilot.evaluate.profiling import Profiled
+
+HELP = "show where a kernel's time goes"
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("kernel", metavar="KERNEL", help="a .cu file in torch-extension form, or a .py with ModelNew")
+    parser.add_argument("--task", metavar="TASK.py", required=True, help="the PyTorch module, in KernelBench form")
+    parser.add_argument("--device", metavar="D[,D...]", help="whose time counts, several to compare them")
+    parser.add_argument("--entry", metavar="NAME", default="forward", help="the host function to call (forward)")
+    parser.add_argument(
+        "--args", metavar="EXPRESSIONS", default="", help='what to call it with, such as "inputs[0], model.ln.eps"'
+    )
+    parser.add_argument("--precision", metavar="P", default="fp32", help="what the kernel may compute in (fp32)")
+    parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")
+    parser.add_argument("--allow-torch-ops", action="store_true", help="a ModelNew may compute with PyTorch as well")
+    parser.add_argument("--plot", metavar="FILE.svg", help="also draw the roofline; with several devices one file each")
+    add_json(parser)
+
+
+def run(options: Namespace, terminal: Terminal) -> int:
+    names = device_names(options.device)
+    plot = plot_path(options.plot)
+    kernel = read_kernel(Path(options.kernel), options.entry, options.args, options.allow_torch_ops)
+
+    from cupilot.cli import profile_view
+    from cupilot.evaluate.profiling import Profiler, ProfileReport
+    from cupilot.tasks import load_task
+
+    task = load_task(Path(options.task), options.precision)
+    devices = [choose_device(name, terminal) for name in names]
+    profiler = Profiler(task, timeout_s=options.timeout)
+    found: list[tuple[Profiled, Device]] = []
+    failures: list[tuple[str, Failure]] = []
+    for device in devices:
+        with terminal.status(f"profiling on {device.name}"):
+            result = profiler(device, kernel)
+        if isinstance(result, Failure):
+            failures.append((device.name, result))
+        else:
+            found.append((result, device))
+    if len(devices) > 1 and found:
+        profile_view.compare([(profiled, device.spec) for profiled, device in found], terminal)
+        terminal.line(profile_view.NOT_VERIFIED)
+    elif found:
+        profile_view.show(found[0][0], found[0][1].spec, kernel, terminal)
+    for name, failure in failures:
+        show_failure(options.kernel, name, failure, terminal)
+    if plot is not None:
+        about = f"{Path(options.kernel).name} for {task.name}"
+        draw([profiled for profiled, _ in found], plot, len(devices) > 1, about, terminal)
+    report = ProfileReport(
+        task.name, kernel.digest, task.precision, tuple(profiled for profiled, _ in found), tuple(failures)
+    )
+    terminal.report(to_plain(report))
+    return 1 if failures else 0
+
+
+def device_names(text: str | None) -> Sequence[str | None]:
+    """The names between commas; None stands for the default."""
+    if text is None:
+        return (None,)
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise UserError(f"--device {text}: a name is missing between the commas")
+    if len(set(names)) < len(names):
+        raise UserError(f"--device {text}: a device is named twice")
+    return names
+
+
+def plot_path(text: str | None) -> Path | None:
+    """Looked at before any work is done."""
+    if text is None:
+        return None
+    path = Path(text)
+    if path.suffix != ".svg":
+        raise UserError(f"--plot {text}: the picture is an SVG, so the file's name must end in .svg")
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"--plot {text}: there is no folder {path.absolute().parent}")
+    return path
+
+
+def show_failure(kernel: str, device: str, failure: Failure, terminal: Terminal) -> None:
+    """Findings and compiler messages, then the failure in one sentence."""
+    lines = failure.log.strip().splitlines()
+    if lines:
+        terminal.line("\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES)))
+    terminal.warn(f"{kernel} has no profile on {device} ({failure.stage}, {failure.kind}): {failure.message}")
+
+
+def draw(found: Sequence[Profiled], path: Path, several: bool, about: str, terminal: Terminal) -> None:
+    """The roofline of each device; of several, the file's name gets the device's."""
+    from cupilot.cli.profile_view import picture_line
+    from cupilot.evolution.result import replace_file
+    from cupilot.gpu.plot import dots_of, roofline_svg
+
+    for profiled in found:
+        file = path.with_name(f"{path.stem}-{profiled.device.replace(':', '-')}{path.suffix}") if several else path
+        title = f"{about} on {profiled.device}"
+        replace_file(file, roofline_svg(profiled.roof, dots_of(profiled.places), title, picture_line(profiled)))
+        terminal.line(f"picture: {file}")

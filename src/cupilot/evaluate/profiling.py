@@ -1,0 +1,102 @@
+"""A kernel's profile and nothing else: one run at the task's true shape, counted and timed, not verified.
+
+The call is the one that `evaluate` takes its profile from: the same inputs for a seed, the same budget of sampled
+blocks.  What the results are is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cupilot.contracts import Call, Device
+from cupilot.evaluate.binding import bound_arguments
+from cupilot.evaluate.trials import SAMPLE_BUDGET, Trials
+from cupilot.gpu.roofline import Roof, precision_in_use, roof_of
+from cupilot.gpu.standing import Position, Standing, positions, stand
+from cupilot.records import Evaluation, Failure, Kernel, Profile, Task, Timing
+from cupilot.tasks.case import Drawn
+from cupilot.toolchain.names import short_name
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """One kernel on one device.
+
+    ``times`` and ``places`` have an entry for each launch in order; ``places`` has one more for the whole call, last.
+    ``operations`` are the times of fills, copies and what PyTorch computes.  ``finding`` is what the kernel did wrong
+    without stopping, in the blocks that ran.
+    """
+
+    device: str
+    profile: Profile
+    timing: Timing
+    times: tuple[Timing, ...]
+    operations: tuple[Timing, ...]
+    roof: Roof
+    places: tuple[Position, ...]
+    standing: Standing
+    finding: Failure | None = None
+
+
+@dataclass(frozen=True)
+class ProfileReport:
+    """What ``cupilot profile --json`` writes; ``failures`` are pairs of a device and why there is nothing about it."""
+
+    task: str
+    kernel: str
+    precision: str
+    devices: tuple[Profiled, ...]
+    failures: tuple[tuple[str, Failure], ...] = ()
+    verified: bool = False
+
+
+class Profiler:
+    """Profiles kernels of one task; inputs are drawn once, for all devices."""
+
+    def __init__(self, task: Task, seed: int = 0, timeout_s: float = 120.0) -> None:
+        self._task, self._seed, self._timeout_s = task, seed, timeout_s
+        self._drawn: Drawn | None = None
+
+    def __call__(self, device: Device, kernel: Kernel) -> Profiled | Failure:
+        task = self._task
+        built = device.build(kernel)
+        if isinstance(built, Failure):
+            return built
+        arguments = bound_arguments(built.kernel, task)
+        if isinstance(arguments, Failure):
+            return arguments
+        inputs = self._inputs().bound(arguments)
+        call = Call(f"{task.name}, profile", inputs, task.outputs, SAMPLE_BUDGET, lenient=True)
+        (outcome,) = device.run(built, (call,), self._timeout_s)
+        if isinstance(outcome, Failure):
+            return outcome
+        return replace(profiled(device, task, outcome.profile), finding=outcome.finding)
+
+    def _inputs(self) -> Drawn:
+        if self._drawn is None:
+            self._drawn = Trials(self._task, self._seed).drawn()
+        return self._drawn
+
+
+def profiled(device: Device, task: Task, profile: Profile) -> Profiled:
+    """What a profile says: times of its parts, and where they lie on the roofline."""
+    timing = device.time(profile)
+    alone = [replace(profile, launches=(launch,), operations=()) for launch in profile.launches]
+    others = [replace(profile, launches=(), operations=(operation,)) for operation in profile.operations]
+    times = tuple(device.time(part) for part in alone)
+    roof = roof_of(device.spec, precision_in_use(profile.launches, task.precision))
+    labels = unlike([short_name(launch.kernel) for launch in profile.launches])
+    places = positions(roof, task, profile, timing, labels, times)
+    evaluation = Evaluation("", task.name, device.name, timing=timing, profile=profile, precision=task.precision)
+    standing = stand(task, evaluation, device.spec)
+    operations = tuple(device.time(part) for part in others)
+    return Profiled(device.name, profile, timing, times, operations, roof, places, standing)
+
+
+def unlike(names: Sequence[str]) -> list[str]:
+    """Names that occur several times get a number."""
+    found: list[str] = []
+    for place, name in enumerate(names):
+        found.append(f"{name} #{names[: place + 1].count(name)}" if names.count(name) > 1 else name)
+    return found

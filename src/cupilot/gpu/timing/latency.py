@@ -1,0 +1,72 @@
+"""What warps wait for: Little's law told from the side of a warp.
+
+A warp starts, makes its round trips to memory one after another, stops at barriers and ends.  Resident warps do that
+at the same time, and ``waves`` sets of them follow each other.  That is the same as bytes over (bytes in flight over
+latency).  A round trip is as long as the furthest level that one of its sectors has to go to, longer when the memory
+behind it is busy, and shorter by what the warp did since it asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cupilot.gpu.spec import GpuSpec
+from cupilot.gpu.timing.throughput import SECTOR_BYTES, far_share, has_machine_code, warps, waves
+from cupilot.records import Launch
+
+BLOCK_CYCLES = 345.0
+"""Start and end of a block: launch, parameters, draining (STREAM at low occupancy)."""
+STORE_CYCLES = 75.0
+"""A block that stores ends when its last stores have left it (STREAM: stores only, against loads and stores)."""
+BARRIER_CYCLES = 75.0
+"""What a barrier adds to the path of each warp: the block meets, and starts again together (reductions)."""
+QUEUE = 0.6
+"""How much longer a round trip is when DRAM is as busy as it can be (STREAM from half to full occupancy)."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Seconds of a launch in which its warps wait: for blocks and barriers, and for memory that is not busy."""
+
+    fixed_s: float
+    memory_s: float
+
+    def seconds(self, busy: float) -> float:
+        """In all, when DRAM is busy for this share of the time."""
+        return self.fixed_s + self.memory_s * (1.0 + QUEUE * busy)
+
+
+def waiting(launch: Launch, spec: GpuSpec) -> Waiting:
+    number = warps(launch)
+    fixed = BLOCK_CYCLES + launch.counter("barriers") / number * BARRIER_CYCLES
+    fixed += STORE_CYCLES if launch.counter("global_store_requests") > 0 else 0.0
+    trips, cover = round_trips(launch)
+    memory = max(0.0, trips * load_latency_cycles(launch, spec) - cover)
+    sets = waves(launch, spec)
+    return Waiting(sets * fixed / spec.clock_hz, sets * memory / spec.clock_hz)
+
+
+def round_trips(launch: Launch) -> tuple[float, float]:
+    """Round trips of the mean warp, and the cycles of its own that they overlap with."""
+    number = warps(launch)
+    if has_machine_code(launch):
+        return launch.counter("round_trips") / number, launch.counter("covered_cycles") / number
+    return launch.counter("global_load_requests") / number / max(1.0, launch.counter("independent_loads")), 0.0
+
+
+def load_latency_cycles(launch: Launch, spec: GpuSpec) -> float:
+    """Mean length of a round trip: the furthest level that any sector of a group of loads has to go to.
+
+    Takes misses as independent.  That is too long where a warp's lanes miss all at once and hit for a
+    while (a thread per row), right where warps wait for a line that one of them has asked for.
+    """
+    sectors, trips = launch.counter("global_load_sectors"), round_trips(launch)[0] * warps(launch)
+    if sectors <= 0 or trips <= 0:
+        return 0.0
+    group = sectors / trips
+    reach_l2 = min(1.0, group * launch.counter("l2_read_sectors") / sectors)
+    reach_dram = min(1.0, group * launch.counter("dram_read_bytes") / SECTOR_BYTES / sectors)
+    far = far_share(launch, spec) * (spec.l2_far_latency_cycles - spec.l2_latency_cycles)
+    l2 = min(spec.l2_latency_cycles + far, spec.dram_latency_cycles)
+    cycles = spec.l1_latency_cycles + reach_l2 * (l2 - spec.l1_latency_cycles)
+    return cycles + reach_dram * (spec.dram_latency_cycles - l2)

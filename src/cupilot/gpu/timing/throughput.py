@@ -1,0 +1,190 @@
+"""What each resource alone would need for a launch, in seconds.
+
+Parts of an SM are those of the busiest one, which runs ``ceil(blocks / SMs)`` blocks.  Instructions are those of the
+machine code where it is known.  Of the PTX otherwise: there, address arithmetic, moves and loop control largely vanish
+in ptxas, so they take a share of a slot only.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from cupilot.gpu.occupancy import WARP, occupancy
+from cupilot.gpu.spec import GpuSpec
+from cupilot.records import Launch
+
+Parts = dict[str, float]
+
+BOOKKEEPING = 0.5
+"""Issue slots per PTX integer or control instruction, without machine code (SASS of five SGEMM kernels: 0.3 to 0.7)."""
+PATH_CYCLES_PER_INSTRUCTION = 2.0
+"""Issue distance within one warp, without machine code: four cycles of latency, about two independent instructions."""
+SYNCHRONOUS_TENSOR_SHARE = 0.65
+"""What `mma.sync` reaches of the tensor cores' peak on Hopper, which only its asynchronous products reach in full."""
+SECTOR_BYTES = 32
+WAVEFRONT_BYTES = 128
+L2_PORT_BYTES_PER_CYCLE = 64.0
+WIDEST_SECTORS = 16.0
+"""Sectors of the widest coalesced request: 16 bytes for each of 32 lanes."""
+FAR_BANDWIDTH = 0.7
+"""L2 bandwidth beyond the near partition, over that within it (A100 and H100, 30 MB and 44 MB)."""
+
+
+def busiest_sm(launch: Launch, spec: GpuSpec) -> float:
+    """The share of the grid that the SM with the most blocks has to do."""
+    return ceil(launch.blocks / spec.sms) / launch.blocks
+
+
+def warps(launch: Launch) -> int:
+    return launch.blocks * -(-launch.threads // WARP)
+
+
+def waves(launch: Launch, spec: GpuSpec) -> int:
+    """Sets of blocks that run one after another, at the kernel's occupancy."""
+    resident = occupancy(spec, launch.threads, launch.resources, launch.dynamic_shared_bytes).blocks_per_sm
+    return ceil(launch.blocks / (spec.sms * max(resident, 1)))
+
+
+def sm_times(launch: Launch, spec: GpuSpec) -> Parts:
+    """Issue slots, pipes, the path through L1 and shared memory, and a warp's own path, on the busiest SM."""
+    share = busiest_sm(launch, spec)
+    cycles = {"issue": issue_slots(launch) / spec.schedulers_per_sm, **pipe_cycles(launch, spec)}
+    cycles["lsu"] = l1_cycles(launch, spec) + shared_cycles(launch, spec)
+    times = {name: value * share / spec.clock_hz for name, value in cycles.items()}
+    # resident warps go their ways at the same time, the next ones after them
+    times["path"] = waves(launch, spec) * path_cycles(launch) / spec.clock_hz
+    return times
+
+
+def has_machine_code(launch: Launch) -> bool:
+    return launch.counter("sass_instructions") > 0
+
+
+def issue_slots(launch: Launch) -> float:
+    """Warp instructions; of the PTX, bookkeeping counts a share, merged loads and stores not at all."""
+    if has_machine_code(launch):
+        return launch.counter("sass_instructions")
+    bookkeeping = launch.counter("instructions_int") + launch.counter("instructions_control")
+    merged = launch.counter("merged_requests")
+    return max(0.0, launch.counter("warp_instructions") - merged - (1.0 - BOOKKEEPING) * bookkeeping)
+
+
+def pipe_cycles(launch: Launch, spec: GpuSpec) -> Parts:
+    """The arithmetic pipes of all SMs together, each on its own."""
+    prefix = "sass" if has_machine_code(launch) else "instructions"
+
+    def cycles(lanes: int, *names: str) -> float:
+        return sum(launch.counter(f"{prefix}_{name}") for name in names) * WARP / lanes
+
+    integer = cycles(spec.int32_lanes_per_sm, "int")
+    found = {
+        # products of integers are made beside those of fp32; where integer lanes are fp32 lanes, everything is
+        "fp32": cycles(spec.fp32_lanes_per_sm, "fp32", "imad", *(("int",) if spec.int32_shares_fp32 else ())),
+        "int": max(integer, cycles(spec.int32_lanes_per_sm, "imad")),
+        "fp64": cycles(spec.fp64_lanes_per_sm, "fp64"),
+        "fp16": cycles(spec.fp16_lanes_per_sm, "fp16"),
+        "sfu": cycles(spec.sfu_lanes_per_sm, "sfu"),
+    }
+    return found | {"tensor": tensor_s(launch, spec) * spec.sms * spec.clock_hz}
+
+
+def tensor_s(launch: Launch, spec: GpuSpec) -> float:
+    """Matrix products by type, with the whole chip at work."""
+    share = SYNCHRONOUS_TENSOR_SHARE if spec.capability == 9.0 else 1.0
+    total = 0.0
+    for counter in launch.counters:
+        if counter.name.startswith("flop_tensor_"):
+            peak = tensor_peak(spec, counter.name.removeprefix("flop_tensor_"))
+            # a type that the GPU has no unit for is made by others, slowly
+            total += counter.value / (share * peak if peak else spec.fp32_flop_per_s)
+    return total
+
+
+def tensor_peak(spec: GpuSpec, kind: str) -> float:
+    """Operations per second of the tensor cores for factors of a type."""
+    peaks = {
+        "fp16": spec.fp16_tensor_flop_per_s,
+        "bf16": spec.bf16_tensor_flop_per_s,
+        "tf32": spec.tf32_tensor_flop_per_s,
+        "fp64": spec.fp64_tensor_flop_per_s,
+        "fp8": spec.fp8_tensor_flop_per_s,
+        "int8": spec.int8_tensor_op_per_s,
+        "int4": 2.0 * spec.int8_tensor_op_per_s,
+        "int1": 8.0 * spec.int8_tensor_op_per_s,
+    }
+    return peaks.get(kind, spec.fp16_tensor_flop_per_s)
+
+
+def path_cycles(launch: Launch) -> float:
+    """Cycles that the mean warp needs for its own instructions, without waiting for global memory."""
+    if has_machine_code(launch):
+        return launch.counter("path_cycles") / warps(launch)
+    return issue_slots(launch) / warps(launch) * PATH_CYCLES_PER_INSTRUCTION
+
+
+def request_wavefronts(requests: float, sectors: float) -> float:
+    """L1 cycles of global requests, from their sectors, where the engine has not counted them.
+
+    Four neighbouring sectors are one wavefront, and a request is at least one.  A mean of more sectors
+    than the widest coalesced request has means scattered lanes; those mostly walk rows whose length is
+    a multiple of 128 bytes, hit one bank, and take a wavefront per sector (A100: 32 cycles at such
+    strides, 8 to 9 at odd ones).
+    """
+    if sectors > requests * WIDEST_SECTORS:
+        return sectors
+    return max(requests, sectors * SECTOR_BYTES / WAVEFRONT_BYTES)
+
+
+def l1_cycles(launch: Launch, spec: GpuSpec) -> float:
+    """Global, atomic and local requests; shuffles and votes take the same path."""
+    total = launch.counter("global_atomic_requests") + local_bytes(launch) / WAVEFRONT_BYTES
+    total += launch.counter("opcodes_warp")
+    for kind in ("load", "store"):
+        requests, sectors = launch.counter(f"global_{kind}_requests"), launch.counter(f"global_{kind}_sectors")
+        total += launch.counter(f"global_{kind}_wavefronts") or request_wavefronts(requests, sectors)
+    return total * WARP / spec.lsu_lanes_per_sm
+
+
+def shared_cycles(launch: Launch, spec: GpuSpec) -> float:
+    """Shared-memory wavefronts."""
+    total = launch.counter("shared_load_wavefronts") + launch.counter("shared_store_wavefronts")
+    total += launch.counter("shared_atomic_steps")
+    return total * WARP / spec.lsu_lanes_per_sm
+
+
+def local_bytes(launch: Launch) -> float:
+    """Local memory: what the PTX asks for, and ptxas' spills once per thread (loops are not known)."""
+    asked = launch.counter("local_load_bytes") + launch.counter("local_store_bytes")
+    return asked + float(launch.resources.spill_bytes) * launch.threads * launch.blocks
+
+
+def chip_times(launch: Launch, spec: GpuSpec) -> Parts:
+    """L2, atomics in it, and DRAM."""
+    return {
+        "l2": l2_s(launch, spec),
+        "atomic": launch.counter("global_atomic_steps") / spec.clock_hz,
+        "dram": spec.dram_s(launch.counter("dram_read_bytes"), launch.counter("dram_write_bytes")),
+    }
+
+
+def l2_s(launch: Launch, spec: GpuSpec) -> float:
+    """L2 traffic over the chip's bandwidth, or over the busiest SM's port.
+
+    Half of the local bytes count: stores go through the L1, loads mostly hit in it.
+    """
+    sectors = launch.counter("l2_read_sectors") + launch.counter("l2_write_sectors")
+    moved = sectors * SECTOR_BYTES + local_bytes(launch) / 2
+    port_s = moved * busiest_sm(launch, spec) / L2_PORT_BYTES_PER_CYCLE / spec.clock_hz
+    slower = 1.0 + far_share(launch, spec) * (1.0 / FAR_BANDWIDTH - 1.0)
+    return max(moved / spec.l2_bytes_per_s * slower, port_s)
+
+
+def far_share(launch: Launch, spec: GpuSpec) -> float:
+    """The share of L2 hits in the partition at the other end of the chip: what does not fit into the near one.
+
+    Half as much again as fits, and nothing is near any more: that is how the measured latencies go.
+    """
+    beyond = launch.counter("footprint_bytes") - spec.l2_near_bytes
+    if spec.l2_near_bytes >= spec.l2_bytes or beyond <= 0:
+        return 0.0
+    return min(1.0, beyond / (0.5 * spec.l2_near_bytes))

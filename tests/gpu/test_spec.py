@@ -1,0 +1,178 @@
+"""The numbers of every GPU agree with each other and with what the datasheets state apart from them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cupilot.gpu import GpuSpec, load_spec, spec_names
+
+SPECS = [load_spec(name) for name in spec_names()]
+every_gpu = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+
+# datasheet peaks: fp32, packed fp16 and fp64 operations per second
+PEAKS = {
+    "a10": (31.2e12, 31.2e12, 0.488e12),
+    "a100-40gb": (19.5e12, 78e12, 9.7e12),
+    "a100-80gb": (19.5e12, 78e12, 9.7e12),
+    "a100-pcie-40gb": (19.5e12, 78e12, 9.7e12),
+    "a6000": (38.7e12, 38.7e12, 0.605e12),
+    "b200": (75e12, 150e12, 37e12),
+    "h100-pcie": (51.2e12, 102.4e12, 25.6e12),
+    "h100-sxm": (66.9e12, 133.8e12, 33.5e12),
+    "h200": (66.9e12, 133.8e12, 33.5e12),
+    "l4": (30.3e12, 30.3e12, 0.473e12),
+    "l40s": (91.6e12, 91.6e12, 1.43e12),
+    "rtx-3090": (35.6e12, 35.6e12, 0.556e12),
+    "rtx-4090": (82.6e12, 82.6e12, 1.29e12),
+    "t4": (8.1e12, 16.2e12, 0.254e12),
+    "v100": (15.7e12, 31.4e12, 7.8e12),
+}
+
+# dense fp16 multiply-adds with fp32 accumulation per SM and cycle of the tensor cores: half as many on GeForce
+TENSOR_FMA = {7.0: 512, 7.5: 512, 8.0: 1024, 8.6: 512, 8.9: 512, 9.0: 2048, 10.0: 4096}
+GEFORCE = ("rtx-3090", "rtx-4090")
+# where the datasheet states tensor peaks at a clock of their own
+TENSOR_HZ = {"h100-pcie": 1.62e9, "h100-sxm": 1.83e9, "h200": 1.83e9, "b200": 1.855e9}
+
+# per capability: registers and threads of an SM, its blocks, KB of L1 and shared memory, KB for one block
+LIMITS = {
+    7.0: (65536, 2048, 32, 128, 96, 96),
+    7.5: (65536, 1024, 16, 96, 64, 64),
+    8.0: (65536, 2048, 32, 192, 164, 163),
+    8.6: (65536, 1536, 16, 128, 100, 99),
+    8.9: (65536, 1536, 24, 128, 100, 99),
+    9.0: (65536, 2048, 32, 256, 228, 227),
+    10.0: (65536, 2048, 32, 256, 228, 227),
+}
+
+
+# datasheet: GB and GB/s of memory, MB of L2 (from the driver for H200 and B200), generation of PCIe
+MEMORY = {
+    "a10": (24, 600, 6, 4),
+    "a100-40gb": (40, 1555, 40, 4),
+    "a100-80gb": (80, 2039, 40, 4),
+    "a100-pcie-40gb": (40, 1555, 40, 4),
+    "a6000": (48, 768, 6, 4),
+    "b200": (180, 7672, 126.5, 5),
+    "h100-pcie": (80, 2039, 50, 5),
+    "h100-sxm": (80, 3352, 50, 5),
+    "h200": (141, 4800, 60, 5),
+    "l4": (24, 300, 48, 4),
+    "l40s": (48, 864, 96, 4),
+    "rtx-3090": (24, 936, 6, 4),
+    "rtx-4090": (24, 1008, 72, 4),
+    "t4": (16, 320, 4, 3),
+    "v100": (32, 900, 6, 3),
+}
+PCIE_BYTES_PER_S = {3: 12e9, 4: 25e9, 5: 50e9}
+
+
+@every_gpu
+def test_lanes_and_clock_give_the_datasheet_peaks(spec: GpuSpec) -> None:
+    assert (spec.fp32_flop_per_s, spec.fp16_flop_per_s, spec.fp64_flop_per_s) == pytest.approx(
+        PEAKS[spec.name], rel=0.01
+    )
+
+
+@every_gpu
+def test_tensor_peaks_are_multiples_of_the_sms_and_their_clock(spec: GpuSpec) -> None:
+    fma = TENSOR_FMA[spec.capability] // (2 if spec.name in GEFORCE else 1)
+    fp16 = 2.0 * fma * spec.sms * TENSOR_HZ.get(spec.name, spec.clock_hz)
+    # the L40S' datasheet is 1.2 % below its own tf32
+    assert spec.fp16_tensor_flop_per_s == pytest.approx(fp16, rel=0.013)
+    ampere = spec.capability >= 8.0
+    assert spec.bf16_tensor_flop_per_s == (spec.fp16_tensor_flop_per_s if ampere else 0.0)
+    assert spec.tf32_tensor_flop_per_s == pytest.approx(fp16 / 2 if ampere else 0.0, rel=0.01)
+    assert spec.fp8_tensor_flop_per_s == pytest.approx(2 * fp16 if spec.capability >= 8.9 else 0.0, rel=0.01)
+    # integers do not care how floats are accumulated
+    int8 = fp16 * (4 if spec.name in GEFORCE else 2) if spec.capability >= 7.5 else 0.0
+    assert spec.int8_tensor_op_per_s == pytest.approx(int8, rel=0.01)
+
+
+@every_gpu
+def test_fp64_tensor_cores_double_the_lanes_or_are_not_there(spec: GpuSpec) -> None:
+    share = {8.0: 2.0, 9.0: 2.0, 10.0: 1.0}.get(spec.capability, 0.0)
+    assert spec.fp64_tensor_flop_per_s == pytest.approx(share * spec.fp64_flop_per_s, rel=0.01)
+
+
+@every_gpu
+def test_limits_are_those_of_the_compute_capability(spec: GpuSpec) -> None:
+    found = (
+        spec.registers_per_sm, spec.threads_per_sm, spec.blocks_per_sm, spec.l1_bytes_per_sm // 1024,
+        spec.shared_bytes_per_sm // 1024, spec.shared_bytes_per_block_optin // 1024,
+    )  # fmt: skip
+    assert found == LIMITS[spec.capability]
+    assert (spec.registers_per_thread, spec.threads_per_block, spec.shared_bytes_per_block) == (255, 1024, 48 * 1024)
+    assert spec.threads_per_sm == 32 * spec.warps_per_sm
+    reserved = 1024 if spec.capability >= 8.0 else 0
+    assert spec.shared_bytes_per_block_optin == spec.shared_bytes_per_sm - reserved
+
+
+@every_gpu
+def test_units_of_an_sm(spec: GpuSpec) -> None:
+    units = (spec.schedulers_per_sm, spec.int32_lanes_per_sm, spec.sfu_lanes_per_sm, spec.lsu_lanes_per_sm)
+    # a Turing SM has half the others' way to L1 and shared memory
+    assert units == (4, 64, 16, 16 if spec.capability == 7.5 else 32)
+
+
+@every_gpu
+def test_memory_is_the_datasheets(spec: GpuSpec) -> None:
+    found = (spec.dram_bytes / 2**30, spec.dram_bytes_per_s / 1e9, spec.l2_bytes / 2**20)
+    *expected, pcie = MEMORY[spec.name]
+    assert found == pytest.approx(tuple(expected))
+    assert spec.pcie_bytes_per_s == PCIE_BYTES_PER_S[pcie]
+
+
+@every_gpu
+def test_carveouts_rise_to_what_an_sm_has_and_leave_some_l1(spec: GpuSpec) -> None:
+    assert list(spec.shared_carveouts) == sorted(set(spec.shared_carveouts))
+    assert spec.shared_carveouts[-1] == spec.shared_bytes_per_sm < spec.l1_bytes_per_sm
+
+
+@every_gpu
+def test_bandwidths_fall_from_level_to_level(spec: GpuSpec) -> None:
+    l1 = 4.0 * spec.lsu_lanes_per_sm * spec.sms * spec.clock_hz
+    assert spec.pcie_bytes_per_s < spec.dram_bytes_per_s < spec.l2_bytes_per_s < l1
+    assert spec.dram_copy_bytes_per_s > 0.65 * spec.dram_bytes_per_s
+    assert spec.dram_copy_bytes_per_s < spec.dram_read_bytes_per_s < spec.dram_bytes_per_s
+    assert 0.5 * spec.dram_copy_bytes_per_s < spec.dram_write_bytes_per_s < spec.dram_bytes_per_s
+    # the L2 gives an SM 64 bytes per cycle at best, and rarely much over half of that
+    assert 14 < spec.l2_bytes_per_s / spec.sms / spec.clock_hz < 40
+
+
+@every_gpu
+def test_latencies_rise_from_level_to_level(spec: GpuSpec) -> None:
+    assert 28 <= spec.l1_latency_cycles <= 40
+    assert 5 < spec.l2_latency_cycles / spec.l1_latency_cycles < 9
+    assert spec.l2_latency_cycles <= spec.l2_far_latency_cycles < spec.dram_latency_cycles
+    assert 200e-9 < spec.dram_latency_cycles / spec.clock_hz < 450e-9
+    assert 1.5e-6 < spec.launch_overhead_s < 3e-6
+
+
+@every_gpu
+def test_the_l2_is_one_partition_or_two_halves(spec: GpuSpec) -> None:
+    halves = spec.capability in (8.0, 9.0, 10.0)
+    assert spec.l2_near_bytes == (spec.l2_bytes // 2 if halves else spec.l2_bytes)
+    further = spec.l2_far_latency_cycles - spec.l2_latency_cycles
+    assert 205 <= further <= 215 if halves else further == 0
+
+
+@every_gpu
+def test_library_products_reach_a_share_of_the_peak(spec: GpuSpec) -> None:
+    assert 0.4 < spec.sgemm_flop_per_s / spec.fp32_flop_per_s < 1.0
+
+
+def test_a_copy_takes_the_measured_time() -> None:
+    spec = load_spec("a100-80gb")
+    assert spec.dram_s(1e9, 1e9) == pytest.approx(2e9 / spec.dram_copy_bytes_per_s)
+    assert spec.dram_s(1e9, 0) == pytest.approx(1e9 / spec.dram_read_bytes_per_s)
+
+
+@pytest.mark.parametrize(
+    ("name", "triad", "reached"),
+    # STREAM's triad, two reads per write, at full occupancy
+    [("a100-80gb", 1759e9, 0.03), ("a100-40gb", 1360e9, 0.06), ("h100-pcie", 1832e9, 0.06), ("h200", 3534e9, 0.06),
+     ("l40s", 768e9, 0.06), ("v100", 814e9, 0.03)],
+)  # fmt: skip
+def test_read_and_copy_rates_give_the_measured_triad(name: str, triad: float, reached: float) -> None:
+    assert 3.0 / load_spec(name).dram_s(2.0, 1.0) == pytest.approx(triad, rel=reached)
