@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cupilot.contracts import Call, Device, Outcome
+from cupilot.contracts import Built, Call, Device, Outcome
 from cupilot.devices import default_device, device_names, open_device
 from cupilot.devices.bubblewrap import BUBBLEWRAP, find_bubblewrap
 from cupilot.devices.virtual import VirtualDevice
@@ -16,6 +16,9 @@ from cupilot.errors import DeviceError, UserError
 from cupilot.gpu import load_spec
 from cupilot.records import Failure, Kernel, TensorSpec
 from cupilot.testing import DeviceContract
+from cupilot.toolchain.cuda import find_cuda
+from cupilot.toolchain.nvcc import CUBIN
+from cupilot.toolchain.sass import kernel_sass
 
 WRAPPER = """
 #include <torch/extension.h>
@@ -118,6 +121,102 @@ def test_unwritten_elements_are_told_from_written_ones(device: Device) -> None:
     assert isinstance(outcome, Outcome)
     assert outcome.outputs[0].written[:512].all()
     assert not outcome.outputs[0].written[512:].any()
+
+
+# --- calls that only want the profile -----------------------------------------------------------
+
+# what a kernel does wrong is chosen by the first value that it gets
+WRONG = {
+    "nothing": "",
+    "shared-race": "if (threadIdx.x % 32 == 0) seen = threadIdx.x; if (seen < 0) return;",
+    "out-of-bounds": "if (i == 0) y[0] = x[n];",
+    "input-changed": "if (i > 0 && i < n) ((float*)x)[i] += 1;",
+    "uninitialized": "if (i < n && y[i] == 1.0f) y[i] = 2.0f;",
+    "trap": 'if (i == 700) asm("trap;");',
+    "divergent-barrier": "if (i % 2) __syncthreads();",
+    "too many": " ".join(f"if (i == {n}) y[{n}] = x[n + {n}];" for n in range(12)),
+    "two": 'if (i == 0) y[0] = x[n]; if (i == 700) asm("trap;");',
+}
+TOO_LONG = 999  # that many elements are launched with too many threads
+
+
+@pytest.fixture(scope="module")
+def wrong(device: Device) -> dict[tuple[str, bool], Outcome | Failure]:
+    """What becomes of each, by its name, for calls that are lenient and others that are not."""
+    cases = " else ".join(f"if (mode == {number}) {{ {code} }}" for number, code in enumerate(WRONG.values()))
+    source = WRAPPER % {
+        "more": "", "host": "", "device": f"__shared__ int seen; const int mode = (int)x[0]; {cases}",
+        "launch": f"4, x.numel() == {TOO_LONG} ? 2048 : 256",
+    }  # fmt: skip
+    built = device.build(Kernel(source))
+    assert not isinstance(built, Failure), built
+    inputs = {name: np.full(1000, number, np.float32) for number, name in enumerate(WRONG)}
+    inputs["launch-error"] = np.zeros(TOO_LONG, np.float32)
+    keys = [(name, lenient) for name in inputs for lenient in (False, True)]
+    calls = [Call(name, (inputs[name],), (TensorSpec(inputs[name].shape),), lenient=lenient) for name, lenient in keys]
+    return dict(zip(keys, device.run(built, calls, 60.0), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["shared-race", "out-of-bounds", "input-changed", "uninitialized"])
+def test_a_lenient_call_overlooks_what_does_not_stop_a_kernel(
+    device: Device, wrong: dict[tuple[str, bool], Outcome | Failure], kind: str
+) -> None:
+    strict, outcome = wrong[kind, False], wrong[kind, True]
+    assert isinstance(strict, Failure)
+    assert strict.kind == kind
+    assert isinstance(outcome, Outcome)
+    assert outcome.finding is not None
+    assert (outcome.finding.stage, outcome.finding.kind) == (strict.stage, strict.kind)
+    assert outcome.finding.message.rpartition(", kernel ")[2] == strict.message.rpartition(", kernel ")[2]
+    assert outcome.outputs == ()
+    # the counters are those of the whole launch
+    (launch,) = outcome.profile.launches
+    assert launch.blocks_run == 4
+    assert launch.counter("global_store_bytes") >= 4 * 1000
+    assert launch.counter("sass_instructions") > 0
+    assert device.time(outcome.profile).time_s > 0
+
+
+def test_a_lenient_call_without_a_finding_is_like_any_other(wrong: dict[tuple[str, bool], Outcome | Failure]) -> None:
+    for lenient in (False, True):
+        outcome = wrong["nothing", lenient]
+        assert isinstance(outcome, Outcome)
+        assert outcome.finding is None
+        assert outcome.outputs[0].written.all()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("trap", "trap"),
+        ("divergent-barrier", "divergent-barrier"),
+        ("launch-error", "launch-error"),
+        ("too many", "out-of-bounds"),
+        ("two", "out-of-bounds"),
+    ],
+)
+def test_what_ends_a_kernel_early_is_a_failure_for_lenient_calls_too(
+    wrong: dict[tuple[str, bool], Outcome | Failure], name: str, kind: str
+) -> None:
+    for lenient in (False, True):
+        failure = wrong[name, lenient]
+        assert isinstance(failure, Failure)
+        assert failure.kind == kind
+
+
+def test_the_lines_of_the_machine_code_are_those_of_the_image(device: Device, cache: Path) -> None:
+    """Every warp of the copy executes all of it, so each instruction of the machine code counts once for each."""
+    built = device.build(Kernel(WRAPPER % {"more": "", "device": "", "host": "", "launch": "4, 256"}))
+    assert isinstance(built, Built)
+    (function,) = kernel_sass(built.library.with_name(CUBIN), built.ptx, find_cuda(), cache / "sass")
+    # the engine does not enter the last block, which is nothing but the return
+    *lines, _ = sorted(function.lines, key=lambda line: line.ptx_line)
+    path = ("path", "trips", "cover")
+    instructions = sum(amount for line in lines for name, amount in line.costs if name not in path)
+    (outcome,) = run(device)
+    assert isinstance(outcome, Outcome)
+    assert instructions > 10
+    assert outcome.profile.launches[0].counter("sass_instructions") == pytest.approx(32 * instructions)
 
 
 def test_translations_are_kept_through_bubblewrap(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

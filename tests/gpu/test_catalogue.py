@@ -50,6 +50,29 @@ def test_unknown_gpu_names_the_known_ones_and_the_nearest():
         load_spec("../../secret")
 
 
+@pytest.mark.parametrize("clock", ["765mhz", "765MHz"])
+def test_a_name_may_have_a_clock(clock):
+    spec = load_spec(f"a100-pcie-40gb@{clock}")
+    assert spec == load_spec("a100-pcie-40gb").at_clock(765e6)
+    assert (spec.name, spec.clock_hz) == ("a100-pcie-40gb@765mhz", 765e6)
+    assert load_spec(spec.name) == spec
+
+
+@pytest.mark.parametrize(
+    "clock", ["", "765", "mhz", "fast", "765 mhz", "-765mhz", "765.5mhz", "7mhz", "00mhz", "765mhz@800mhz"]
+)
+def test_what_is_no_clock_is_refused(clock):
+    with pytest.raises(DeviceError, match=r"clock .* is not of the form 765mhz"):
+        load_spec(f"a100-80gb@{clock}")
+
+
+def test_an_unknown_gpu_with_a_clock_names_the_nearest_as_well():
+    with pytest.raises(DeviceError, match=r"unknown GPU 'RTX4090'; did you mean 'rtx-4090'\?"):
+        load_spec("RTX4090@765mhz")
+    with pytest.raises(DeviceError, match=r"unknown GPU ''"):
+        load_spec("@765mhz")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -17,12 +17,12 @@ from cupilot.contracts import Built, Call, Device, Outcome
 from cupilot.devices.virtual import VirtualDevice
 from cupilot.errors import MachineError
 from cupilot.gpu import load_spec
+from cupilot.gpu.timing import operation_parts
 from cupilot.records import Kernel, MemoryOperation, TensorSpec
 from cupilot.toolchain.abi import Library, TensorValue
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.nvcc import build_kernel
 from cupilot.vgpu.machine import Machine
-from cupilot.gpu.timing import operation_parts
 
 COUNT = 1000
 WRAPPERS = Path(__file__).with_name("host_rules.cu").read_text()

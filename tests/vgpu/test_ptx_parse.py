@@ -75,6 +75,12 @@ def test_opcode_words_in_order() -> None:
     assert instruction.text == "ld.volatile.global.v2.u32"
 
 
+@pytest.mark.parametrize("space", [" ", "\t", "\n", " \t", "\n\t ", "\t\n"])
+def test_any_space_ends_an_opcode(space: str) -> None:
+    instruction = only(f"add.u32{space}%r1,{space}%r2,{space}%r3;")
+    assert (instruction.text, instruction.operands) == ("add.u32", (Reg("%r1"), Reg("%r2"), Reg("%r3")))
+
+
 @pytest.mark.parametrize(("text", "negated"), [("@%p1", False), ("@!%p1", True)])
 def test_guards(text: str, negated: bool) -> None:
     instruction = only(f"{text} mov.u32 %r1, 0;")
@@ -109,6 +115,56 @@ def test_source_lines_and_inlined_code() -> None:
     )
     # code of a header counts for the line that called it; line 0 says nothing new
     assert [i.line for i in kernel(text).body if isinstance(i, Instruction)] == [10, 12, 12, 20]
+
+
+def lines(text: str, name: str = "k") -> list[tuple[str, int]]:
+    """Opcodes and lines of the text, of a kernel in a whole PTX file."""
+    return [(i.opcode, i.ptx_line) for i in parse_module(text).functions[name].body if isinstance(i, Instruction)]
+
+
+BODY = """.reg .b32 %r<3>;
+ .loc 1 10 3
+ mov.u32 %r1, 1; add.u32 %r1, %r1, 1; // ret;
+
+$L1: { .reg .b32 t; sub.u32 t, %r1, 1; }
+$L2:
+ /* mul.u32
+ %r1; */ and.b32 %r1, %r1, 1; .pragma "nounroll";
+ call.uni (retval0),
+ f,
+ (
+ param0
+ );
+ @!%p1
+ bra $L1; ret;
+}
+"""
+LINES = [("mov", 3), ("add", 3), ("sub", 5), ("and", 8), ("call", 13), ("bra", 15), ("ret", 15)]
+
+
+def test_lines_of_the_text_are_those_on_which_instructions_end() -> None:
+    start = f"{HEAD}.visible .entry k() {{ "
+    assert lines(start + BODY) == [(opcode, line + 3) for opcode, line in LINES]
+
+
+@pytest.mark.parametrize(
+    ("before", "more"),
+    [
+        ("// a comment\n//\n\n", 3),
+        ("/* over\n\n lines */\n", 3),
+        ('.file 1 "a;b.cu"\n.file 2 "b.h", 1, 2\n', 2),
+        ("\t.section\t.debug_abbrev\n{\n.b8 1,2\n$L9: .b8 3;\n}\n", 5),
+        (".global .align 4 .b8 x[4] = {1,\n 2};\n", 2),
+        (".extern .func (.param .b32 r) g\n(\n.param .b32 a\n)\n;\n", 5),
+        (".visible .entry first(\n.param .u32 n\n)\n{ ret;\n}\n", 5),
+        (".func (.param .b32 r) first() {\n st.param.b32 [r], 0;\n ret; }\n", 3),
+    ],
+)
+def test_lines_of_the_text_do_not_depend_on_what_is_before(before: str, more: int) -> None:
+    text = f"{HEAD}{before}.visible .entry k() {{ {BODY}"
+    assert lines(text) == [(opcode, line + 3 + more) for opcode, line in LINES]
+    # nor on what comes behind
+    assert lines(f"{text}\t.section\t.debug_str\n{{\n.b8 1\n}}\n.visible .entry l() {{ ret; }}\n") == lines(text)
 
 
 def test_parameters_are_placed_by_their_alignment() -> None:

@@ -1,4 +1,4 @@
-"""Counters of accesses that ptxas merges, against values worked out by hand."""
+"""Counters that follow the machine code: merged accesses, instructions, paths; against values worked out by hand."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from ptxkit import INDEX, Bench, Ran, pointer
 
+from cupilot.records import Launch
 from cupilot.records.evaluation import SassAccess, SassFunction
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.process import run as run_command
-from cupilot.toolchain.sass import kernel_sass
+from cupilot.toolchain.sass import SassInstruction, find_nvdisasm, kernel_sass, match, read_sass
 
 DATA = np.zeros(8192, np.uint32)
 FILLED = f""".shared .align 16 .b8 tile[8192]; {INDEX} shl.b32 %r10, %r0, 4;
@@ -198,3 +199,224 @@ def test_an_sgemm_with_scalar_shared_loads(bench: Bench, tmp_path: Path) -> None
     assert [in_ptx[B_LINE].source, in_sass[B_LINE].source] == ["PTX", "SASS"]
     assert launches[1].counter("shared_load_conflicts") == 0 < launches[0].counter("shared_load_conflicts")
     assert launches[1].counter("merged_requests") == 6 * products
+
+
+# --- instructions and the path of a warp --------------------------------------------------------
+
+KNOWN = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry known(.param .u64 p, .param .u32 n)
+{
+	.reg .b64 %rd<9>; .reg .b32 %r<19>; .reg .f32 %f<9>; .reg .pred %p<3>;
+	ld.param.u64 %rd1, [p];
+	ld.param.u32 %r9, [n];
+	mov.u32 %r1, %tid.x;
+	mad.wide.u32 %rd2, %r1, 4, %rd1;
+	mov.f32 %f1, 0f00000000;
+$L1:
+	ld.global.f32 %f2, [%rd2];
+	fma.rn.f32 %f1, %f1, %f2, %f2;
+	add.s32 %r9, %r9, -1;
+	setp.ne.s32 %p1, %r9, 0;
+	@%p1 bra $L1;
+	st.global.f32 [%rd2+4096], %f1;
+	ret;
+}
+"""
+# line of the PTX, instruction, stall, barrier that it releases, barriers that it waits for
+MACHINE_CODE: tuple[tuple[int, str, int, int, int] | str, ...] = (
+    (5, "MOV R1, c[0x0][0x28]", 2, 7, 0),
+    (9, "S2R R0, SR_TID.X", 1, 0, 0),
+    (5, "ULDC.64 UR4, c[0x0][0x118]", 2, 7, 0),
+    (10, "IMAD.WIDE.U32 R2, R0, R3, c[0x0][0x160]", 5, 7, 0b01),
+    (8, "MOV R9, c[0x0][0x168]", 1, 7, 0),
+    ".L_x_0",
+    (13, "LDG.E R4, [R2.64]", 2, 1, 0),
+    (15, "IADD3 R9, R9, -0x1, RZ", 4, 7, 0),
+    (16, "ISETP.NE.AND P0, PT, R9, RZ, PT", 4, 7, 0),
+    (14, "FFMA R5, R5, R4, R4", 4, 7, 0b10),
+    (17, "@P0 BRA `(.L_x_0)", 5, 7, 0),
+    (18, "STG.E [R2.64+0x1000], R5", 1, 7, 0),
+    (19, "EXIT", 5, 7, 0),
+    ".L_x_1",
+    (19, "BRA `(.L_x_1)", 0, 7, 0),
+    (19, "NOP", 0, 7, 0),
+)
+
+
+def disassembly(more: int = 0) -> str:
+    """The machine code as nvdisasm writes it, of a PTX text that begins with so many more lines."""
+    text, offset = '\t.section\t.text.known,"ax",@progbits\n', 0
+    for row in MACHINE_CODE:
+        if isinstance(row, str):
+            text += f"{row}:\n"
+            continue
+        line, code, stall, write, waits = row
+        high = stall << 41 | write << 46 | 7 << 49 | waits << 52
+        text += f'\t//## File ".nv_debug_ptx_txt", line {line + more}\n        /*{offset:04x}*/  {code} ;  /* 0x0 */\n'
+        text += f"                      /* {high:#018x} */\n"
+        offset += 16
+    return text
+
+
+def launched(bench: Bench, ptx: str, sass: tuple[SassFunction, ...], name: str, rounds: int, threads: int = 32,
+             grid: int = 1, sample_budget: int | None = None) -> Launch:  # fmt: skip
+    """A kernel of a buffer and a number, with machine code."""
+    machine = bench.machine
+    address = machine.upload(np.ones(1 << 16, np.float32))
+    machine.sass = sass
+    machine.begin(sample_budget, 20.0)
+    arguments = [struct.pack("<Q", address), struct.pack("<i", rounds)]
+    assert machine.start(machine.load_ptx(ptx), name, (grid, 1, 1), (threads, 1, 1), arguments) == 0
+    launch = machine.launch(0)
+    assert machine.findings() == ()
+    machine.free(address)
+    machine.sass = ()
+    return launch
+
+
+def of_machine_code(launch: Launch) -> dict[str, float]:
+    names = ("path_cycles", "round_trips", "covered_cycles")
+    return {c.name: c.value for c in launch.counters if c.name.startswith("sass_") or c.name in names}
+
+
+def test_a_known_body(bench: Bench) -> None:
+    rounds, warps = 7, 6
+    launch = launched(bench, KNOWN, match(KNOWN, read_sass(disassembly())), "known", rounds, threads=64, grid=3)
+    # the third instruction is issued when the special register is there, 24 cycles after 2
+    before, each, after = 2 + 1 + 2 + (26 - 5) + 5 + 1, 2 + 4 + 4 + 4 + 5, 1 + 5
+    assert of_machine_code(launch) == {
+        "sass_instructions": warps * (5 + 5 * rounds + 2),
+        "sass_int": warps * (2 + 2 * rounds), "sass_imad": warps, "sass_uniform": warps, "sass_fp32": warps * rounds,
+        "sass_lsu": warps * (1 + rounds + 1), "sass_control": warps * (rounds + 1),
+        "path_cycles": warps * (before + each * rounds + after),
+        "round_trips": warps * rounds, "covered_cycles": warps * 10 * rounds,
+    }  # fmt: skip
+    assert {c.source for c in launch.counters if c.name in of_machine_code(launch)} == {"SASS"}
+
+
+def test_a_sample_stands_for_the_grid(bench: Bench) -> None:
+    sass = match(KNOWN, read_sass(disassembly()))
+    whole, part = (launched(bench, KNOWN, sass, "known", 7, 64, 512, budget) for budget in (None, 1))
+    assert part.blocks_run < whole.blocks_run
+    assert of_machine_code(part) == pytest.approx(of_machine_code(whole))
+
+
+def test_comments_before_the_ptx_change_nothing(bench: Bench) -> None:
+    before = "//\n// Generated by a compiler\n//\n\n"
+    plain = launched(bench, KNOWN, match(KNOWN, read_sass(disassembly())), "known", 5)
+    moved = match(before + KNOWN, read_sass(disassembly(more=4)))
+    for text in (before + KNOWN, KNOWN):  # an image holds the text from its version on
+        assert of_machine_code(launched(bench, text, moved, "known", 5)) == of_machine_code(plain)
+
+
+def test_without_machine_code_nothing_is_said_about_it(bench: Bench) -> None:
+    assert of_machine_code(launched(bench, KNOWN, (), "known", 5)) == {}
+    other = match(KNOWN, read_sass(disassembly().replace(".text.known", ".text.other")))
+    assert of_machine_code(launched(bench, KNOWN, other, "known", 5)) == {}
+
+
+# --- what ptxas makes of loops, divisions and calls ---------------------------------------------
+
+REAL = """.version 8.0
+.target sm_80
+.address_size 64
+.func (.param .b32 r) far_away(.param .b32 a)
+{{
+	.reg .f32 %f<9>;
+	ld.param.f32 %f1, [a];
+	fma.rn.f32 %f2, %f1, 0f3F000000, 0f3F800000;
+	fma.rn.f32 %f3, %f2, 0f3F000000, 0f3F800000;
+	st.param.f32 [r], %f3;
+	ret;
+}}
+.visible .entry real(.param .u64 p, .param .u32 n)
+{{
+	.reg .b64 %rd<9>; .reg .b32 %r<19>; .reg .f32 %f<19>; .reg .pred %p<9>;
+	ld.param.u64 %rd1, [p];
+	ld.param.u32 %r9, [n];
+	mov.u32 %r1, %tid.x;
+	mad.wide.u32 %rd2, %r1, 4, %rd1;
+	mov.f32 %f1, 0f40000000;
+	mov.u32 %r2, 0;
+{body}
+	st.global.f32 [%rd2], %f1;
+	ret;
+}}
+"""
+LOAD, ADD = "	ld.global.f32 %f2, [%rd2];", "	add.f32 %f1, %f1, %f2;"
+CALL = """	{
+	.param .b32 param0;
+	st.param.f32 [param0+0], %f2;
+	.param .b32 retval0;
+	call.uni (retval0),
+	far_away,
+	(
+	param0
+	);
+	ld.param.f32 %f3, [retval0+0];
+	}"""
+SEVERAL = "	{ .reg .f32 t; add.f32 t, %f1, %f2; mul.f32 %f1, t, t; }"
+
+
+def loop(*code: str, unroll: bool = False) -> str:
+    return "\n".join((
+        "$L1:", *(() if unroll else ('	.pragma "nounroll";',)), *code, "	add.s64 %rd2, %rd2, 128;",
+        "	add.s32 %r2, %r2, 1;", "	setp.lt.s32 %p1, %r2, %r9;", "	@%p1 bra $L1;",
+    ))  # fmt: skip
+
+
+def assembled(body: str, folder: Path) -> tuple[str, tuple[SassInstruction, ...]]:
+    cuda, ptx = find_cuda(), REAL.format(body=body)
+    tool = find_nvdisasm(cuda)
+    assert tool is not None
+    (folder / "k.ptx").write_text(ptx)
+    for command in ((cuda.ptxas, "-lineinfo", "-arch=sm_80", "k.ptx", "-o", "k.cubin"),
+                    (tool, "--no-dataflow", "-gp", "-hex", "-c", folder / "k.cubin")):  # fmt: skip
+        finished = run_command(command, folder, 60)
+        assert finished is not None
+        assert finished.status == 0, finished.output
+    return ptx, tuple(i for i in read_sass(finished.output) if i.function == "real")
+
+
+def executed(code: tuple[SassInstruction, ...], rounds: int) -> int:
+    """What a warp executes when all code outside the loop is executed once, and a function in each round."""
+    ends = [n for n, i in enumerate(code) if i.opcode == "EXIT"]
+    kernel, behind = code[: ends[-1] + 1], [i for i in code[ends[-1] + 1 :] if i.back != i.offset and i.opcode != "NOP"]
+    of_function = sum(i.ptx_line > 0 for i in behind)
+    return sum((rounds if i.in_loop else 1) for i in kernel if i.ptx_line) + rounds * of_function
+
+
+@pytest.mark.parametrize(
+    ("code", "trips"),
+    [
+        pytest.param((LOAD, ADD), 1, id="loop"),
+        pytest.param((LOAD, "	div.rn.f32 %f1, %f2, %f1;"), 1, id="division"),
+        pytest.param((LOAD, "	sqrt.rn.f32 %f3, %f2;", "	add.f32 %f1, %f1, %f3;"), 1, id="square root"),
+        pytest.param((LOAD, SEVERAL), 1, id="several on a line"),
+        pytest.param((LOAD, CALL, "	add.f32 %f1, %f1, %f3;"), 1, id="call"),
+        pytest.param(("	fma.rn.f32 %f1, %f1, %f1, %f1;",), 0, id="no load"),
+    ],
+)
+def test_every_instruction_of_a_loop_counts(bench: Bench, tmp_path: Path, code: tuple[str, ...], trips: int) -> None:
+    ptx, made = assembled(loop(*code), tmp_path)
+    for rounds in (1, 40):
+        found = of_machine_code(launched(bench, ptx, match(ptx, made), "real", rounds, threads=64))
+        assert found["sass_instructions"] == pytest.approx(2 * executed(made, rounds))
+        assert found.get("round_trips", 0) == pytest.approx(2 * trips * rounds)
+
+
+def test_a_loop_that_ptxas_unrolls(bench: Bench, tmp_path: Path) -> None:
+    """Of each execution the additions and loads count once, and the copies in the loop share a round trip."""
+    ptx, code = assembled(loop(LOAD, ADD, unroll=True), tmp_path)
+    ends = [i for i in code if 0 <= i.back < i.offset]
+    loads = [sum(i.opcode == "LDG" and end.back <= i.offset <= end.offset for i in code) for end in ends]
+    assert sum(i.opcode == "LDG" for i in code) > max(loads) > 1
+    rounds = 32 * max(loads)
+    found = of_machine_code(launched(bench, ptx, match(ptx, code), "real", rounds))
+    assert found["sass_fp32"] == pytest.approx(rounds)
+    assert found["round_trips"] == pytest.approx(rounds / max(loads))
+    # all that the loop executes, and what surrounds it
+    body = max(sum(end.back <= i.offset <= end.offset for i in code) for end in ends)
+    assert found["sass_instructions"] == pytest.approx(rounds / max(loads) * body, rel=0.1)

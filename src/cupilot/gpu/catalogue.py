@@ -54,7 +54,7 @@ def load_spec(name: str) -> GpuSpec:
 
 
 def _clock_hz(text: str) -> float:
-    match = re.fullmatch(r"(\d{2,5})mhz", text.lower())
+    match = re.fullmatch(r"([1-9]\d{1,4})mhz", text.lower())
     if match is None:
         raise DeviceError(f"the clock {text!r} of a GPU is not of the form 765mhz")
     return int(match.group(1)) * 1e6

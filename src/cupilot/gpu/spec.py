@@ -101,7 +101,7 @@ class GpuSpec:
         scaled = {name: getattr(self, name) * ratio for name in CLOCKED}
         waits = self.dram_latency_cycles - self.l2_latency_cycles
         return replace(
-            self, name=f"{self.name}@{clock_hz / 1e6:g}mhz", clock_hz=clock_hz,
+            self, name=f"{self.name.partition('@')[0]}@{clock_hz / 1e6:g}mhz", clock_hz=clock_hz,
             dram_latency_cycles=self.l2_latency_cycles + waits * ratio, **scaled,
         )  # fmt: skip
 

@@ -27,12 +27,14 @@ from cupilot.records import Evaluation, Profile, Task, Timing
 
 # what most likely binds in a zone, where the timing does not say
 LIKELY = {"memory-bound": "dram", "between": "l2", "compute-bound": "fp32", "latency-bound": "latency"}
+# parts of a time for which nobody has moves of their own, and those whose moves help them
+KIN = {"dependency": "latency", "atomic": "l2", "tensor": "fp32", "fp16": "fp32", "fp64": "fp32", "pcie": "launch"}
 WHOLE = "the whole call"
 
 
 @dataclass(frozen=True)
 class Standing:
-    """``task_zone`` is the task's, ``zone`` the kernel's, ``limit`` what binds it.
+    """``task_zone`` is the task's, ``zone`` the kernel's, ``limit`` what binds it, as strategies name it.
 
     ``bound_s`` is the task's lower bound and ``headroom`` the kernel's time over it, infinite when the
     kernel has no time; ``bound`` has the arithmetic.
@@ -66,7 +68,7 @@ def stand(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Standing:
         roof = roof_of(spec, precision_in_use(evaluation.profile.launches, task.precision))
         fraction = max(fraction, counted.nearest(roof, timing.time_s))
     zone = zone_of(spec, where, fraction)
-    binds = timing.limit or LIKELY[zone]
+    binds = KIN.get(timing.limit, timing.limit) or LIKELY[zone]
     return Standing(where.zone, zone, binds, where.intensity, bound.time_s, timing.time_s / bound.time_s, bound)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
@@ -40,16 +41,21 @@ TYPE_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16, "16x2": 4}
 
 _SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
 _NOTE = re.compile(r'\s*//## File "[^"]*", line (\d+)')
-_CODE = re.compile(r"\s*/\*([0-9a-f]+)\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.\w+)*)\s*([^;]*)")
+_CODE = re.compile(r"\s*/\*([0-9a-f]+)\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.\w+)*)\s*([^;]*)")
 _ENCODED = re.compile(r"\s*/\* 0x([0-9a-f]{16}) \*/")
 _LABEL = re.compile(r"(\.L_\w+):")
 _ROUTINE = re.compile(r"\$__internal\w*\S*:")
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
+# routines for unusual operands, or for lanes that have parted; those of integer divisions are always called
+_UNUSUAL = re.compile(r"`\(\$__internal_\d+_\$(?!__cuda_sm\d+_(?:div|rem)_[su]\d+\))")
 
 _LOC = re.compile(r"[ \t]*\.loc[ \t]+\d+[ \t]+(\d+)[ \t]+\d+(.*)")
 _INLINED = re.compile(r"inlined_at[ \t]+\d+[ \t]+(\d+)")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_LINE_DIRECTIVE = re.compile(r"[ \t]*\.(?:version|target|address_size|file|loc|section)\b")
 _FUNCTION = re.compile(r"\.(entry|func)\b\s*(?:\([^)]*\))?\s*([$\w.]+)")
 _PTX_LABEL = re.compile(r"\s*[$%\w]+:")
+_DIRECTIVE = re.compile(r"[\s{}]*(?:[$%\w]+:[\s{}]*)*(?:\.|$)")
 _PTX_ACCESS = re.compile(r"(?:^|[\s;{}])(ldu?|st)((?:\.[\w:]+)+)\s+([^;]*);")
 _BASE = re.compile(r"\[\s*([%$\w.]+)")
 _SPACE = re.compile(r"\.(global|shared|local|param|const)\b")
@@ -153,24 +159,33 @@ def read_sass(text: str) -> tuple[SassInstruction, ...]:
 def _read_function(name: str, body: str) -> list[SassInstruction]:
     rows: list[SassInstruction] = []
     labels: dict[str, int] = {}
-    ptx_line, fresh, routine = 0, [], False
+    fresh: list[str] = []
+    # aside: code that is of no line, because warps hardly ever go there or because it is a routine of ptxas' own
+    ptx_line, passed_over, aside, routine = 0, -1, False, False
     for text in body.split("\n"):
         if note := _NOTE.match(text):
             ptx_line = int(note.group(1))
         elif label := _LABEL.match(text):
             fresh.append(label.group(1))
+            passed_over, aside = -1, routine
         elif code := _CODE.match(text):
             offset = int(code.group(1), 16)
             labels.update(dict.fromkeys(fresh, offset))
             fresh = []
-            # routines of ptxas' own come after a kernel's code and are of no line
-            line = 0 if routine else ptx_line
-            rows.append(SassInstruction(name, offset, code.group(2), tuple(code.group(3).split(".")[1:]), line, False,
-                                        code.group(4).strip()))  # fmt: skip
+            opcode, operands = code.group(3), code.group(5).strip()
+            line = 0 if aside else ptx_line
+            rows.append(SassInstruction(name, offset, opcode, tuple(code.group(4).split(".")[1:]), line, False,
+                                        operands))  # fmt: skip
+            if opcode == "BRA":
+                # a branch that may not be taken: what follows it, up to a label, it passes over
+                passed_over = len(rows) if code.group(2) or "," in operands else -1
+            elif opcode == "CALL" and passed_over >= 0 and _UNUSUAL.match(operands):
+                rows[passed_over:] = [replace(row, ptx_line=0) for row in rows[passed_over:]]
+                aside = True
         elif (encoded := _ENCODED.match(text)) and rows:
             rows[-1] = replace(rows[-1], control=Control.decode(int(encoded.group(1), 16)))
         elif _ROUTINE.match(text):
-            routine = True
+            routine = aside = True
     backs = {row.offset: _back(row, labels) for row in rows}
     loops = [(start, offset) for offset, start in backs.items() if start >= 0]
     return [
@@ -266,11 +281,12 @@ def match(ptx: str, sass: Iterable[SassInstruction]) -> tuple[SassFunction, ...]
 
 def _lines(ptx: str, sass: Iterable[SassInstruction]) -> dict[str, tuple[SassLine, ...]]:
     """What the lines of the PTX cost each kernel that has code of them."""
-    text = ptx.split("\n")
+    text, ends = ptx.split("\n"), _ends(ptx)
     blocks, steps = _blocks(text), dict[str, list[Step]]()
     for i in sass:
-        step = Step(i.offset, i.opcode, i.operands, i.ptx_line, i.control, i.back)
-        steps.setdefault(i.function, []).append(step)
+        # one instruction may take several lines; what is of none, such as a bracket, belongs to the next
+        line = ends[min(bisect_left(ends, i.ptx_line), len(ends) - 1)] if i.ptx_line and ends else 0
+        steps.setdefault(i.function, []).append(Step(i.offset, i.opcode, i.operands, line, i.control, i.back))
     # the image that carries the PTX begins with its version, without the comments before
     before = next((number for number, line in enumerate(text) if line.startswith(".version")), 0)
     return {
@@ -279,6 +295,24 @@ def _lines(ptx: str, sass: Iterable[SassInstruction]) -> dict[str, tuple[SassLin
         )
         for name, code in steps.items()
     }
+
+
+def _ends(ptx: str) -> list[int]:
+    """The lines of a PTX text on which its instructions end."""
+    found, statement = [], ""
+    text = _COMMENT.sub(lambda comment: "\n" * comment.group().count("\n"), ptx)
+    for number, line in enumerate(text.split("\n"), start=1):
+        if _LINE_DIRECTIVE.match(line):
+            continue
+        *done, rest = line.split(";")
+        for part in done:
+            statement += part
+            code = statement.rpartition("{")[2] if _FUNCTION.search(statement) else statement
+            if not _DIRECTIVE.match(code):
+                found.append(number)
+            statement = ""
+        statement += rest + "\n"
+    return list(dict.fromkeys(found))
 
 
 def _blocks(text: list[str]) -> dict[int, int]:

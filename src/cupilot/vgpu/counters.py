@@ -89,7 +89,7 @@ def machine_counters(code: KernelCode, counts: Sequence[tuple[int, int]], lines:
     costs = {line.ptx_line: line.costs for line in lines}
     for block, (executions, _) in zip(code.blocks, counts, strict=True):
         for line in block.ptx_lines:
-            for name, amount in costs.get(line, ()):
+            for name, amount in costs.pop(line, ()):  # a call's line is in two blocks
                 if name in PATH:
                     totals.add(PATH[name], amount * executions, "SASS")
                 else:

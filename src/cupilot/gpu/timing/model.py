@@ -32,7 +32,7 @@ STEPS = 24
 
 SPREAD = {
     "dram": 0.08, "l2": 0.15, "l1": 0.15, "shared": 0.15, "fp32": 0.12, "issue": 0.15, "latency": 0.15, "int": 0.2,
-    "path": 0.25, "launch": 0.2,
+    "dependency": 0.25, "launch": 0.2,
 }  # fmt: skip
 """Relative error of a time that a part makes up, in nine of ten cases: from what is left over in the calibration."""
 UNTRIED = 0.3
@@ -61,7 +61,7 @@ def model_time(profile: Profile, spec: GpuSpec, device: str) -> Timing:
 
 def uncertainty(parts: Mapping[str, float], machine_code: bool = True) -> float:
     """The relative error that nine of ten such times stay within: the mean of what their parts have."""
-    total = sum(parts.values())
+    total = sum(parts.values()) or 1.0
     mean = sum(time_s * SPREAD.get(name, UNTRIED) for name, time_s in parts.items()) / total
     return mean if machine_code else mean * WITHOUT_MACHINE_CODE
 
@@ -72,7 +72,7 @@ def launch_parts(launch: Launch, spec: GpuSpec) -> Parts:
     sm_s = sum(_joint(units, SM_NORM).values())
 
     def joint(time_s: float) -> tuple[Parts, Parts]:
-        busy = min(1.0, chip["dram"] / time_s) if time_s > 0 else 0.0
+        busy = min(1.0, chip["dram"] / time_s) if time_s > 0 else 1.0
         inner = _joint({"sm": sm_s, "latency": waits.seconds(busy)}, WAIT_NORM)
         return inner, _joint({"inside": sum(inner.values()), **chip}, CHIP_NORM)
 

@@ -52,7 +52,7 @@ def sm_times(launch: Launch, spec: GpuSpec) -> Parts:
     cycles["lsu"] = l1_cycles(launch, spec) + shared_cycles(launch, spec)
     times = {name: value * share / spec.clock_hz for name, value in cycles.items()}
     # resident warps go their ways at the same time, the next ones after them
-    times["path"] = waves(launch, spec) * path_cycles(launch) / spec.clock_hz
+    times["dependency"] = waves(launch, spec) * path_cycles(launch) / spec.clock_hz
     return times
 
 
@@ -130,9 +130,9 @@ def request_wavefronts(requests: float, sectors: float) -> float:
     a multiple of 128 bytes, hit one bank, and take a wavefront per sector (A100: 32 cycles at such
     strides, 8 to 9 at odd ones).
     """
-    if sectors > requests * WIDEST_SECTORS:
-        return sectors
-    return max(requests, sectors * SECTOR_BYTES / WAVEFRONT_BYTES)
+    dense = max(requests, sectors * SECTOR_BYTES / WAVEFRONT_BYTES)
+    scattered = min(1.0, max(0.0, sectors / requests / WIDEST_SECTORS - 1.0)) if requests > 0 else 0.0
+    return dense + scattered * (sectors - dense)
 
 
 def l1_cycles(launch: Launch, spec: GpuSpec) -> float:

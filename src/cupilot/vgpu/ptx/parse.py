@@ -224,12 +224,8 @@ class _Parser:
         if match := re.match(r"@(!?)([%$\w]+)\s+", statement):
             negated, guard = bool(match[1]), self._name(match[2])
             statement = statement[match.end() :]
-        head, _, rest = statement.partition(" ") if " " in statement else statement.partition("\t")
-        if "\t" in head:
-            head, _, more = head.partition("\t")
-            rest = f"{more} {rest}"
+        head, rest = (*statement.split(maxsplit=1), "")[:2]
         opcode, *mods = head.split(".")
-        rest = rest.strip()
         if opcode == "brx":
             index, target = (part.strip() for part in rest.split(","))
             return Instruction(

@@ -75,7 +75,7 @@ Operand = Reg | Imm | Symbol | Address | Vector | Pair | Not
 class Instruction:
     """One instruction; ``opcode`` is the first word, ``mods`` the dotted rest, in order.
 
-    ``line`` is that of the source, ``ptx_line`` that of the PTX text.
+    ``line`` is that of the source, ``ptx_line`` the one of the PTX text on which it ends.
     """
 
     opcode: str

@@ -65,6 +65,7 @@ u64 allocate(u64 bytes, const char* name, bool host) {
     a->base = (u64)(arena.data + at), a->bytes = bytes, a->name = name ? name : "", a->host = host;
     a->writers = from(arena.writers, at), a->readers = from(arena.readers, at);
     a->index = (u32)e.by_index.size();
+    a->first_line = e.line_count, e.line_count += (u32)(a->bytes / 128) + 1;
     e.by_index.push_back(a);
     e.allocations.insert(
         std::upper_bound(e.allocations.begin(), e.allocations.end(), a,

@@ -114,8 +114,9 @@ void pass_caches(Context* c, const Site& s, Allocation* a, u64 first, bool store
     auto& traffic = c->tally->traffic;
     if (traffic.size() <= a->index) traffic.resize(engine().by_index.size());
     Traffic& t = traffic[a->index];
+    u64 lead = first / 128 - a->base / 128 + a->first_line;
     for (u32 i = 0; i < s.lines; i++) {
-        u64 line = first / 128 + (i64)s.line_delta[i];
+        u64 line = lead + (i64)s.line_delta[i];
         u32 sectors = s.line_sectors[i];
         // L1 is written through and does not allocate on stores
         u32 onward = c->l1.touch(line, sectors, store, !store).missing;

@@ -49,6 +49,7 @@ struct Allocation {
     Marks readers;             // the mark of the block that read the byte, or MANY
     u32 store_launch = 0;      // the last launch that stored here
     u32 index = 0;
+    u32 first_line = 0;        // in the modelled caches: where the host put a buffer must not matter
     std::string name, first;
 };
 constexpr u64 PAGE = 4096;
@@ -306,7 +307,7 @@ struct Engine {
     std::vector<Finding> findings;
     std::mutex mutex;
     bool timed_out = false;
-    u32 launch_count = 0;
+    u32 launch_count = 0, line_count = 0;
     std::atomic<u32> block_count{0};
 };
 
