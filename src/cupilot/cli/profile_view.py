@@ -8,19 +8,22 @@ from dataclasses import replace
 
 from rich.markup import escape
 
-from cupilot.agents.counters import hot_lines, quantity
+from cupilot.agents.counters import quantity
 from cupilot.cli.terminal import Terminal, duration
 from cupilot.evaluate.profiling import Profiled
 from cupilot.expert.prophet import WORDS
 from cupilot.gpu import GpuSpec, occupancy
 from cupilot.gpu.roofline import LATENCY_BOUND, Roof
 from cupilot.gpu.standing import Position, Standing
+from cupilot.gpu.timing import launch_parts, line_seconds
 from cupilot.gpu.units import sources_of, units
-from cupilot.records import Guidance, Kernel, Launch, Profile, Timing
+from cupilot.records import Kernel, Launch, Profile, Timing
 
 DETAILED = 3
 """Launches that are shown in full: the longest."""
-LISTED = 20
+LISTED, HOTTEST = 20, 6
+LUKEWARM = 0.02
+"""A line that takes less than this share of a launch is not hot."""
 BAR, TEXT = 30, 84
 NAME = 48
 KINDS = ("load", "store", "atomic")
@@ -95,10 +98,10 @@ def _show_launch(launch: Launch, timing: Timing, spec: GpuSpec, kernel: Kernel, 
     terminal.table(("memory", "requests", "sectors", "per request", "hit rate", "bytes", "source"), memory_rows(launch))
     for line in lane_lines(launch):
         terminal.line(line)
-    lines = line_rows(launch, timing, kernel)
+    lines = line_rows(launch, spec, kernel)
     if lines:
         terminal.line()
-        terminal.table(("hottest lines", "instructions", "sectors"), lines)
+        terminal.table(("hottest lines", "time", "instructions", "sectors"), lines)
 
 
 def shape_lines(launch: Launch, spec: GpuSpec) -> tuple[str, str]:
@@ -179,14 +182,24 @@ def lane_lines(launch: Launch) -> list[str]:
     return found
 
 
-def line_rows(launch: Launch, timing: Timing, kernel: Kernel) -> list[tuple[str, str, str]]:
-    """The hottest source lines with their text, by what limits the launch."""
-    guidance = Guidance("", timing.limit, 0.0, "")
-    lines = hot_lines(guidance, source_text(kernel, launch), Profile("", (launch,)))
-    width = max((len(str(hot.line)) for hot in lines), default=0)
-    # cells of tables may carry markup, and source has brackets of its own
-    texts = [escape(f"{hot.line:>{width}}  {cut(hot.text, TEXT)}") for hot in lines]
-    return [(t, percent(h.instructions), percent(h.sectors)) for t, h in zip(texts, lines, strict=True)]
+def line_rows(launch: Launch, spec: GpuSpec, kernel: Kernel) -> list[tuple[str, str, str, str]]:
+    """The source lines that take longest, by the model, with their text and what they do."""
+    text = source_text(kernel, launch).split("\n")
+    costs = {cost.line: cost for cost in launch.lines}
+    instructions = sum(cost.warp_instructions for cost in launch.lines) or 1.0
+    sectors = sum(cost.global_sectors for cost in launch.lines) or 1.0
+    total_s = sum(launch_parts(launch, spec).values())
+    found = [(n, time_s / total_s) for n, time_s in line_seconds(launch, spec) if 1 <= n <= len(text)]
+    hot = [(line, share) for line, share in found[:HOTTEST] if share >= LUKEWARM]
+    width = max((len(str(line)) for line, _ in hot), default=0)
+    return [
+        (
+            # cells of tables may carry markup, and source has brackets of its own
+            escape(f"{line:>{width}}  {cut(text[line - 1].strip(), TEXT)}"), percent(share),
+            percent(costs[line].warp_instructions / instructions), percent(costs[line].global_sectors / sectors),
+        )
+        for line, share in hot
+    ]  # fmt: skip
 
 
 def source_text(kernel: Kernel, launch: Launch) -> str:
