@@ -220,6 +220,7 @@ def built_and_run(
     return device.run(built, [call] * calls, 60.0)
 
 
+@pytest.mark.slow
 def test_a_worker_runs_an_answer(device: Device) -> None:
     for outcome in built_and_run(device, FILES["relu"], calls=2):
         assert isinstance(outcome, Outcome), outcome
