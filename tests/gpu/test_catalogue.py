@@ -45,7 +45,7 @@ def test_titles_tell_gpus_apart():
 
 def test_unknown_gpu_names_the_known_ones_and_the_nearest():
     with pytest.raises(DeviceError, match=r"did you mean 'rtx-4090'\?.*a100-40gb, a100-80gb, a100-pcie-40gb"):
-        load_spec("RTX4090")
+        load_spec("RTX4080")
     with pytest.raises(DeviceError, match=r"unknown GPU '\.\./\.\./secret'"):
         load_spec("../../secret")
 
@@ -67,8 +67,8 @@ def test_what_is_no_clock_is_refused(clock):
 
 
 def test_an_unknown_gpu_with_a_clock_names_the_nearest_as_well():
-    with pytest.raises(DeviceError, match=r"unknown GPU 'RTX4090'; did you mean 'rtx-4090'\?"):
-        load_spec("RTX4090@765mhz")
+    with pytest.raises(DeviceError, match=r"unknown GPU 'RTX4080'; did you mean 'rtx-4090'\?"):
+        load_spec("RTX4080@765mhz")
     with pytest.raises(DeviceError, match=r"unknown GPU ''"):
         load_spec("@765mhz")
 
@@ -96,3 +96,15 @@ def test_broken_files_are_refused(old, new, message):
     assert old in text
     with pytest.raises(DataError, match=message):
         parse_spec(text.replace(old, new, 1), "a100-80gb")
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("A100-80GB", "a100-80gb"), ("A100-SXM4-80GB", "a100-80gb"), ("NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"),
+        ("RTX A6000", "a6000"), ("H100-PCIe", "h100-pcie"), ("GeForce RTX 3090", "rtx-3090"), ("Tesla T4", "t4"),
+        ("RTX A6000@1410MHz", "a6000@1410mhz"),
+    ],
+)  # fmt: skip
+def test_a_gpu_is_known_by_its_title_too(written, name):
+    assert load_spec(written).name == name

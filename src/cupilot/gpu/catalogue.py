@@ -39,18 +39,31 @@ def spec_names() -> tuple[str, ...]:
 def load_spec(name: str) -> GpuSpec:
     """The GPU of that name, or a `DeviceError` that lists the names there are.
 
-    ``NAME@765mhz`` is the GPU with its SMs at that clock, as profilers lock them.
+    Its title does as well (``RTX A6000``, ``A100-SXM4-80GB``), in any case.  ``NAME@765mhz`` is the GPU with its SMs at
+    that clock, as profilers lock them.
     """
     name, at, clock = name.partition("@")
     if at:
         return load_spec(name).at_clock(_clock_hz(clock))
     known = spec_names()
-    if name not in known:
-        near = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise DeviceError(f"unknown GPU {name!r}{hint} (known: {', '.join(known)})")
-    text = (files("cupilot.gpu") / "specs" / f"{name}.toml").read_text(encoding="utf-8")
-    return parse_spec(text, name)
+    if name in known:
+        return _read_spec(name)
+    for other in known:
+        spec = _read_spec(other)
+        if _plain(name) in (_plain(other), _plain(spec.title)):
+            return spec
+    near = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise DeviceError(f"unknown GPU {name!r}{hint} (known: {', '.join(known)})")
+
+
+def _read_spec(name: str) -> GpuSpec:
+    return parse_spec((files("cupilot.gpu") / "specs" / f"{name}.toml").read_text(encoding="utf-8"), name)
+
+
+def _plain(name: str) -> str:
+    """A name as people may write it: letters and numbers, without who made it."""
+    return re.sub(r"^(nvidia|tesla|geforce)+|[^a-z0-9]", "", re.sub(r"[^a-z0-9]", "", name.lower()))
 
 
 def _clock_hz(text: str) -> float:
