@@ -128,3 +128,11 @@ def test_sources_are_named_once():
     launch = replace(launch, counters=(*launch.counters, Counter("c", 1.0, "model"), Counter("d", 1.0, "SASS")))
     assert sources_of(launch, ("d", "c", "b", "a")) == "PTX, SASS, model"
     assert sources_of(launch, ("e",)) == ""
+
+
+@pytest.mark.parametrize(
+    ("part", "limit"), [("dependency", "latency"), ("tensor", "fp32"), ("dram", "dram"), ("l1", "l1")]
+)
+def test_the_limit_is_one_that_strategies_know(part, limit):
+    evaluation = replace(Evaluation("k", "relu", "virtual:a100-80gb"), timing=timing(1e-3, part))
+    assert stand(TASK, evaluation, load_spec("a100-80gb")).limit == limit

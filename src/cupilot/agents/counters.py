@@ -15,6 +15,7 @@ from pathlib import Path
 from cupilot.errors import DataError
 from cupilot.gpu.occupancy import WARP, occupancy
 from cupilot.gpu.spec import GpuSpec
+from cupilot.gpu.timing.model import BY_SECTORS
 from cupilot.records import Evaluation, Guidance, Launch, LineCost, Profile, Task, from_plain
 
 SECTOR_BYTES = 32
@@ -23,8 +24,6 @@ INTENSIVE = frozenset({"independent_loads", "critical_loads"})
 SHOWN_PARTS, SHOWN_LINES = 4, 6
 # a line with less than this share of anything is not hot
 LUKEWARM = 0.03
-# limits for which the lines that move the most data come first
-BY_SECTORS = frozenset({"dram", "l2", "l1", "latency"})
 
 BOUNDS: Mapping[str, Callable[[Task, GpuSpec], float]] = {
     "dram": lambda task, spec: spec.dram_bytes_per_s,

@@ -133,8 +133,7 @@ def _share(parts: Parts, name: str) -> float:
 # --- source lines -------------------------------------------------------------------------------
 
 BY_SECTORS = ("l1", "l2", "dram", "latency")
-BY_WAVEFRONTS = ("shared",)
-BY_ATOMICS = ("atomic",)
+"""Parts that the lines which move the most data take."""
 
 
 def line_seconds(launch: Launch, spec: GpuSpec) -> tuple[tuple[int, float], ...]:
@@ -157,6 +156,6 @@ def line_seconds(launch: Launch, spec: GpuSpec) -> tuple[tuple[int, float], ...]
 def _weight(part: str, line: LineCost) -> float:
     if part in BY_SECTORS:
         return line.global_sectors + line.local_sectors
-    if part in BY_WAVEFRONTS:
+    if part == "shared":
         return line.shared_wavefronts
-    return line.atomic_requests if part in BY_ATOMICS else line.warp_instructions
+    return line.atomic_requests if part == "atomic" else line.warp_instructions
