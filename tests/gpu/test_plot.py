@@ -9,7 +9,7 @@ from math import radians
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cupilot.gpu import load_spec, spec_names
@@ -135,7 +135,11 @@ def test_long_names_are_cut():
     assert any(word.startswith("gemm<128") and word.endswith("…") for word in words(root))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@example(  # labels that only rounding to a tenth of a pixel pushed into each other
+    roof=next(roof for roof in ROOFS if (roof.gpu, roof.precision) == ("rtx-3090", "fp16")),
+    kernels=[(0.0, 8.25, 1), (0.0, 8.309729774399282, 13), (0.0, 8.290176213176037, 13)],
+)
 @given(
     roof=st.sampled_from(ROOFS),
     kernels=st.lists(st.tuples(st.floats(-3, 4), st.floats(6, 15), st.integers(1, 40)), max_size=6),

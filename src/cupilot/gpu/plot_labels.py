@@ -11,6 +11,8 @@ from math import cos, sin
 
 LETTER = 0.6
 """Mean width of a letter as a share of the font's size."""
+GAP = 0.5
+"""Kept between labels; more than what rounding the coordinates in the picture moves them."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,9 @@ class Box:
     def overlaps(self, other: Box) -> bool:
         across = self.left < other.right and other.left < self.right
         return across and self.top < other.bottom and other.top < self.bottom
+
+    def grown(self, by: float) -> Box:
+        return Box(self.left - by, self.top - by, self.right + by, self.bottom + by)
 
     def holds(self, other: Box) -> bool:
         across = self.left <= other.left and other.right <= self.right
@@ -66,7 +71,9 @@ class Labels:
         self.taken += boxes
 
     def is_free(self, boxes: Sequence[Box]) -> bool:
-        return all(self.frame.holds(box) and not any(box.overlaps(other) for other in self.taken) for box in boxes)
+        return all(
+            self.frame.holds(box) and not any(box.grown(GAP).overlaps(other) for other in self.taken) for box in boxes
+        )
 
     def first_free(self, candidates: Sequence[Sequence[Box]]) -> int | None:
         """The first candidate that is free, which then is taken; None where there is none."""
