@@ -1,6 +1,6 @@
 """Pointwise operators as C, from the table in ``pointwise.toml``; chains of them become one function.
 
-Covered: float32 operators of one tensor and constants, or of two results of the same chain.
+Covered: float32 operators of one tensor and constants, or of two tensors of the chain.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def is_pointwise(op: Op) -> bool:
     return entry is not None and all(op.attribute(name) is None for name in entry.get("absent", ()))
 
 
-def chain(steps: Sequence[Op], source: str) -> Pointwise:
-    """C statements for operators that follow each other; ``source`` is the name of what they start from."""
-    names = {source: "x"}
+def chain(steps: Sequence[Op], sources: Mapping[str, str]) -> Pointwise:
+    """C statements for operators that follow each other; ``sources`` has the C of every tensor they start from."""
+    names = dict(sources)
     lines: list[str] = []
     for index, op in enumerate(steps, start=1):
         names[op.name] = f"v{index}"

@@ -2,21 +2,23 @@
 
 A recipe is a folder with ``recipe.toml`` (what it matches, which cards it realises, what is legal)
 and ``kernel.cu.j2`` (the kernel).  Recipes are found by looking through the folder: adding one edits
-no other file.  Expressions in the file see the names that come before them: ``inputs`` and
-``attributes`` of the main operator, then ``facts``, then every card of the recipe by its name with
-underscores (false when absent, else with its parameters as attributes), then ``derived`` values.
+no other file.  Expressions in the file see the names that come before them: the facts of the form
+(see `cupilot.expert.forms`), then the recipe's own ``facts``, then every card of the recipe by its name
+with underscores (false when absent, else with its parameters as attributes), then ``derived`` values.
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from cupilot.errors import DataError
-from cupilot.expert.expressions import check_names
+from cupilot.expert.expressions import check_names, value_of
+from cupilot.expert.forms import COMMON, forms
 from cupilot.records import Value, from_plain
 from cupilot.strategies import LIMITS, Deck, load_deck, parse
 
@@ -34,11 +36,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Matching:
-    """The main operator (none: the whole graph is pointwise) and the kernel's names for its tensors."""
+    """The form, and conditions on its facts; of several recipes that fit, the one of the highest rank is taken."""
 
-    operators: tuple[str, ...]
-    names: tuple[str, ...]
+    form: str
     rules: tuple[Rule, ...] = ()
+    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,15 +87,21 @@ class Recipe:
 
     name: str
     root: str
-    title: str
     match: Matching
-    facts: Named
     moves: tuple[Realised, ...]
+    facts: Named = ()
     derived: Named = ()
     rules: tuple[Rule, ...] = ()
     idle: tuple[Idle, ...] = ()
     smaller: tuple[Smaller, ...] = ()
     starts: tuple[Start, ...] = ()
+
+    def known(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """The form's facts with the recipe's own."""
+        names = dict(facts)
+        for name, expression in self.facts:
+            names[name] = value_of(expression, names)
+        return names
 
     def realised(self, card: str) -> Realised | None:
         for move in self.moves:
@@ -114,13 +122,14 @@ def identifier(card: str) -> str:
 
 
 def load_recipes(folder: Path | None = None) -> tuple[Recipe, ...]:
-    """All recipes of a folder, by name; by default those that come with the program."""
+    """All recipes of a folder, by rank, then by name; by default those that come with the program."""
     return _load(FOLDER if folder is None else folder)
 
 
 @cache
 def _load(folder: Path) -> tuple[Recipe, ...]:
-    return tuple(read_recipe(file) for file in sorted(folder.glob("*/recipe.toml")))
+    recipes = (read_recipe(file) for file in sorted(folder.glob("*/recipe.toml")))
+    return tuple(sorted(recipes, key=lambda recipe: -recipe.match.rank))
 
 
 def read_recipe(file: Path) -> Recipe:
@@ -167,13 +176,16 @@ def _check_cards(recipe: Recipe, deck: Deck, where: str) -> None:
 
 
 def _check_expressions(recipe: Recipe, where: str) -> None:
-    known = ["inputs", "attributes"]
+    form = forms().get(recipe.match.form)
+    if form is None:
+        raise DataError(f"{where}: there is no form {recipe.match.form!r}; there are {', '.join(forms())}")
+    known = [*COMMON, *form.FACTS]
     for rule in recipe.match.rules:
         check_names(rule.rule, known, where)
     for name, expression in recipe.facts:
         check_names(expression, known, where)
         known.append(name)
-    known = [*known[2:], *(identifier(move.card) for move in recipe.moves)]
+    known += [identifier(move.card) for move in recipe.moves]
     for name, expression in recipe.derived:
         check_names(expression, known, where)
         known.append(name)

@@ -9,10 +9,9 @@ import jinja2
 
 from cupilot.errors import DataError
 from cupilot.expert.matching import Problem
-from cupilot.expert.pointwise import chain
 from cupilot.expert.recipe import FOLDER
 from cupilot.expert.space import Space
-from cupilot.records import Kernel, Strategy
+from cupilot.records import Argument, Kernel, Strategy
 from cupilot.strategies import Deck, move_text, order, parse
 
 _HEADER = re.compile(r"^// Strategy:.*\n(?P<moves>(?://   .*\n)*)", re.MULTILINE)
@@ -28,11 +27,11 @@ def render(space: Space, strategy: Strategy) -> Kernel:
         .render(
             **values,
             recipe=problem.recipe.name,
-            title=_title(problem),
+            title=problem.form.title,
             strategy=[move_text(move) for move in order(strategy).moves],
-            shapes=", ".join(str(argument.tensor) for argument in problem.task.arguments),
+            shapes=", ".join(str(argument.tensor) for argument in problem.task.arguments if argument.tensor),
             signature=_signature(problem),
-            pointwise=chain(problem.steps, problem.source),
+            **problem.form.code,
         )
     )
     lines = [line.rstrip() for line in text.splitlines()]
@@ -50,17 +49,18 @@ def named_strategy(kernel: Kernel, deck: Deck) -> Strategy | None:
         return None
 
 
-def _title(problem: Problem) -> str:
-    fused = chain(problem.steps, problem.source).formula
-    if problem.main is None:
-        return f"{problem.recipe.title}: {fused}"
-    return f"{problem.recipe.title}{f', then {fused}' if fused else ''}"
-
-
 def _signature(problem: Problem) -> str:
-    """Arguments in the task's order, under the recipe's names."""
-    names = {argument.name: name for argument, name in zip(problem.tensors, problem.recipe.match.names, strict=True)}
-    return ", ".join(f"torch::Tensor {names[argument.name]}" for argument in problem.task.arguments)
+    """Arguments in the task's order, under the form's names."""
+    names = problem.form.names
+    return ", ".join(
+        f"{_type(argument)} {names[argument.name]}" for argument in problem.task.arguments if argument.name in names
+    )
+
+
+def _type(argument: Argument) -> str:
+    if argument.tensor is not None:
+        return "torch::Tensor"
+    return {bool: "bool", int: "int64_t", float: "double"}[type(argument.value)]
 
 
 @cache

@@ -1,0 +1,98 @@
+"""A task's computation as recipes see it: what is computed, not how.
+
+A *form* is a family of computations (pointwise, product, reduction, ...).  Its module in `cupilot.expert.forms` reads
+the exported graph of a task and says which member of the family it is, in plain facts; recipes match forms and
+conditions on their facts, and never look at the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from cupilot.expert.pointwise import is_pointwise, op_name
+from cupilot.records import Argument, Op, Task, TensorSpec
+
+
+@dataclass(frozen=True)
+class Form:
+    """One member of a family.
+
+    ``facts`` are numbers, words, truths and tuples of those: conditions and values in recipes use them, and so do
+    templates.  ``code`` is for templates alone: fragments of C, mostly.  ``names`` gives the kernel's name of each
+    argument that the host function takes; arguments that are not named are not passed.
+    """
+
+    kind: str
+    title: str
+    facts: Mapping[str, Any]
+    names: Mapping[str, str]
+    code: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A task's operators and tensors by name, with the questions that forms ask."""
+
+    task: Task
+
+    @cached_property
+    def ops(self) -> Mapping[str, Op]:
+        return {op.name: op for op in self.task.graph}
+
+    @cached_property
+    def arguments(self) -> Mapping[str, Argument]:
+        return {argument.name: argument for argument in self.task.arguments}
+
+    @property
+    def last(self) -> Op:
+        return self.task.graph[-1]
+
+    def spec(self, name: str) -> TensorSpec:
+        """The form of an argument's or an operator's tensor."""
+        if name in self.ops:
+            return self.ops[name].output
+        tensor = self.arguments[name].tensor
+        assert tensor is not None, f"{name} is a number"
+        return tensor
+
+    def is_tensor(self, name: str) -> bool:
+        """Whether a name is a tensor argument of the task."""
+        return name in self.arguments and self.arguments[name].tensor is not None
+
+    def only(self, *names: str) -> Op | None:
+        """The one operator with one of these base names; None when there is none, or several."""
+        found = [op for op in self.task.graph if op_name(op.target) in names]
+        return found[0] if len(found) == 1 else None
+
+    def tail(self, name: str) -> tuple[Op, ...] | None:
+        """The pointwise operators that turn the tensor ``name`` into the task's result, shape by shape.
+
+        None when what follows is anything else: another operator, other tensors, another shape or type.
+        """
+        place = next((at for at, op in enumerate(self.task.graph) if op.name == name), -1)
+        steps, known, form = self.task.graph[place + 1 :], {name}, self.spec(name)
+        for op in steps:
+            fits = is_pointwise(op) and op.operands and set(op.operands) <= known and op.output == form
+            if not fits:
+                return None
+            known.add(op.name)
+        return steps
+
+    def all_float32(self) -> bool:
+        """Whether every tensor is float32 and there is one result."""
+        specs = [a.tensor for a in self.task.arguments if a.tensor is not None] + [op.output for op in self.task.graph]
+        return len(self.task.outputs) == 1 and all(spec.dtype == "float32" for spec in specs)
+
+
+def axis(value: Any, rank: int) -> int:
+    """A dimension as ATen counts it, from the front."""
+    return int(value) % max(rank, 1)
+
+
+def described(main: str, steps: Sequence[Op]) -> str:
+    """A title: the main computation and what is fused behind it."""
+    fused = " -> ".join(op_name(op.target) for op in steps)
+    return f"{main}, then {fused}" if main and fused else main or fused
