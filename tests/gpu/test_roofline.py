@@ -81,7 +81,7 @@ def test_task_flop(task, flop):
 def test_limit_of_a_product_is_arithmetic_and_of_relu_memory():
     square = (4096, 4096)
     product = make_task([square, square], ("aten.mm", ("x0", "x1"), square))
-    assert limit_s(A100, product, task_flop(product)) == pytest.approx(2 * 4096**3 / A100.fp32_flop_per_s)
+    assert limit_s(A100, product, task_flop(product)) == pytest.approx(2 * 4096**3 / (A100.tf32_tensor_flop_per_s / 3))
     relu = make_task([square], ("aten.relu", ("x0",), square))
     assert limit_s(A100, relu, task_flop(relu)) == pytest.approx(2 * 4 * 4096**2 / A100.dram_bytes_per_s)
 

@@ -36,6 +36,10 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="D", help="where kernels run and whose time counts; see cupilot devices")
 
 
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--precision", metavar="P", default="fp32", help="what the kernel may compute in (fp32)")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="also write the result as JSON; - is stdout")
 

@@ -50,7 +50,7 @@ class Search:
 def run_search(search: Search, terminal: Terminal) -> RunResult:
     """Evolve; the executor is taken down whatever happens, the store stays the caller's."""
     from cupilot.evaluate import Evaluator
-    from cupilot.gpu import reachable_s, task_flop
+    from cupilot.gpu import needed_flop, reachable_s
 
     task, device, info = search.task, search.device, search.info
     jobs = search.jobs or min(4, cpu_count())
@@ -63,7 +63,7 @@ def run_search(search: Search, terminal: Terminal) -> RunResult:
                 executor,
                 search.store,
                 search.folder,
-                reachable_s(device.spec, task, task_flop(task)),
+                reachable_s(device.spec, task, needed_flop(task)),
                 Spending(info.budget, time.monotonic, search.team.spent),
                 search.memory.recall,
                 search.memory.remember,
@@ -157,6 +157,8 @@ def show(result: RunResult, terminal: Terminal, task: Path, device: str | None) 
     command = ["cupilot", "evaluate", str(Path(result.folder) / BEST), "--task", str(task)]
     if device is not None:
         command += ["--device", device]
+    if result.info.precision != "fp32":
+        command += ["--precision", result.info.precision]
     terminal.line(f"next: {shlex.join(command)}")
     terminal.report(run_report(result))
 

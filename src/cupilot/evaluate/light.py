@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cupilot.gpu.roofline import Bound
 from cupilot.gpu.spec import GpuSpec
-from cupilot.gpu.work import CONVOLUTIONS, PRODUCTS, base_name, op_flop, tensors
+from cupilot.gpu.work import CONVOLUTIONS, TRANSPOSED, base_name, dense_products
 from cupilot.records import Failure, Task, Timing
 
 TOLERANCE = 0.97
@@ -16,33 +16,14 @@ SPLIT_PRODUCTS = 3.0
 WINOGRAD = 4.0
 """What clever convolutions save at most in practice (tiles of 4x4 for filters of 3x3)."""
 STRASSEN = 8.0 / 7.0
-DENSE = frozenset({"relu", "gelu", "silu", "sigmoid", "tanh", "add", "mul", "layer_norm", "softmax", "clone", "to"})
-WHOLE_VIEWS = frozenset({"view", "reshape", "permute", "transpose", "t", "numpy_T", "squeeze", "unsqueeze", "flatten"})
-"""What leaves a dense operand dense, computing or not; after all else (a diagonal, a mask) fewer products may do."""
 
 
 def least_operations(task: Task) -> float:
-    """Operations of matrix products and convolutions of dense operands, as cleverly as they can be done.
-
-    Where only a part of a product goes on (a triangle of it, say), only that part must be made, so it does not count.
-    """
-    known = tensors(task)
-    dense = {argument.name for argument in task.arguments}
-    total = 0.0
-    for op in task.graph:
-        name = base_name(op.target)
-        if not all(operand in dense for operand in op.operands):
-            continue
-        if name in DENSE | WHOLE_VIEWS:
-            dense.add(op.name)
-        elif name in PRODUCTS | CONVOLUTIONS and _goes_on_whole(task, op.name):
-            dense.add(op.name)
-            total += op_flop(op, known) / (WINOGRAD if name in CONVOLUTIONS else STRASSEN)
-    return total
-
-
-def _goes_on_whole(task: Task, name: str) -> bool:
-    return all(base_name(op.target) in DENSE | PRODUCTS | CONVOLUTIONS for op in task.graph if name in op.operands)
+    """Operations of matrix products and convolutions of dense operands, as cleverly as they can be done."""
+    return sum(
+        flop / (WINOGRAD if base_name(op.target) in CONVOLUTIONS | TRANSPOSED else STRASSEN)
+        for op, flop in dense_products(task)
+    )
 
 
 def fastest_flop_per_s(spec: GpuSpec, precision: str) -> float:

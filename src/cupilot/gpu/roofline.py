@@ -14,7 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cupilot.gpu.spec import GpuSpec
+from cupilot.gpu.work import needed_flop
 from cupilot.records import Launch, MemoryOperation, Profile, Task
+
+SPLIT_PRODUCTS = 3.0
+"""Products of tf32 numbers that make one of float32: of the two parts of each factor, all but the two small ones."""
 
 MEMORY_BOUND, BETWEEN, COMPUTE_BOUND, LATENCY_BOUND = "memory-bound", "between", "compute-bound", "latency-bound"
 ZONES = (MEMORY_BOUND, BETWEEN, COMPUTE_BOUND, LATENCY_BOUND)
@@ -260,8 +264,8 @@ class Bound:
 def limit(spec: GpuSpec, task: Task, flop: float) -> Bound:
     """What a task takes at least: bytes that must move, operations that must be done, at peak.
 
-    fp32 counts against the CUDA cores, other precisions against the tensor cores.  Data that
-    is already in the L2 is not considered, nor fp32 results put together from several tf32 products.
+    fp32 counts against the CUDA cores, or, of matrix products, against three products of tf32 numbers where those are
+    faster; other precisions against the tensor cores.  Data that is already in the L2 is not considered.
     """
     return Bound(float(task.minimal_bytes), spec.dram_bytes_per_s, flop, _peak(spec, task))
 
@@ -278,4 +282,6 @@ def reachable_s(spec: GpuSpec, task: Task, flop: float) -> float:
 
 def _peak(spec: GpuSpec, task: Task) -> float:
     core, tensor = ceilings(spec, task.precision)
-    return core if task.precision == "fp32" else tensor
+    if task.precision != "fp32":
+        return tensor
+    return max(core, spec.tf32_tensor_flop_per_s / SPLIT_PRODUCTS) if needed_flop(task) else core

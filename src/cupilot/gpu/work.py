@@ -17,6 +17,11 @@ VIEWS = frozenset({
 })  # fmt: skip
 SOFTMAX = frozenset({"softmax", "_softmax", "log_softmax", "_log_softmax"})
 CONVOLUTIONS = frozenset({"convolution", "_convolution", "conv1d", "conv2d", "conv3d"})
+TRANSPOSED = frozenset({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
+ATTENTION = "scaled_dot_product_attention"
+DENSE = frozenset({"relu", "gelu", "silu", "sigmoid", "tanh", "add", "mul", "layer_norm", "softmax", "clone", "to"})
+WHOLE_VIEWS = frozenset({"view", "reshape", "permute", "transpose", "t", "numpy_T", "squeeze", "unsqueeze", "flatten"})
+"""What leaves a dense operand dense, computing or not; after all else (a diagonal, a mask) fewer products may do."""
 
 SOFTMAX_FLOP_PER_ELEMENT = 5
 """Maximum, difference, exponential, sum, quotient."""
@@ -44,7 +49,13 @@ def op_flop(op: Op, known: dict[str, TensorSpec]) -> float:
         left = operands[1] if name in ("addmm", "baddbmm") else operands[0]
         return 2.0 * op.output.elements * left.shape[-1]
     if name in CONVOLUTIONS:
-        return 2.0 * op.output.elements * prod(operands[1].shape[1:])
+        transposed = name.endswith("convolution") and bool(op.attribute("transposed", False))
+        return 2.0 * (operands[0] if transposed else op.output).elements * prod(operands[1].shape[1:])
+    if name in TRANSPOSED:
+        return 2.0 * operands[0].elements * prod(operands[1].shape[1:])
+    if name == ATTENTION:
+        queries, keys = operands[:2]
+        return 2.0 * keys.shape[-2] * (queries.elements + op.output.elements)
     elements = max(op.output.elements, *(o.elements for o in operands))
     return float(elements * (SOFTMAX_FLOP_PER_ELEMENT if name in SOFTMAX else 1))
 
@@ -53,3 +64,34 @@ def task_flop(task: Task) -> float:
     """Floating-point operations of the whole graph."""
     known = tensors(task)
     return sum(op_flop(op, known) for op in task.graph)
+
+
+def dense_products(task: Task) -> tuple[tuple[Op, float], ...]:
+    """Matrix products and convolutions of whole operands whose results go on whole, with their operations.
+
+    Where an operand has known zeros (a diagonal, a mask) or only a part of a product goes on (a triangle of it, say),
+    fewer operations do, so such products are not among them.
+    """
+    known = tensors(task)
+    dense = {argument.name for argument in task.arguments}
+    products = PRODUCTS | CONVOLUTIONS | TRANSPOSED | {ATTENTION}
+    found = []
+    for op in task.graph:
+        name = base_name(op.target)
+        if not all(operand in dense for operand in op.operands):
+            continue
+        if name in DENSE | WHOLE_VIEWS:
+            dense.add(op.name)
+        elif name in products and _goes_on_whole(task, op.name, products):
+            dense.add(op.name)
+            found.append((op, op_flop(op, known)))
+    return tuple(found)
+
+
+def _goes_on_whole(task: Task, name: str, products: frozenset[str]) -> bool:
+    return all(base_name(op.target) in DENSE | WHOLE_VIEWS | products for op in task.graph if name in op.operands)
+
+
+def needed_flop(task: Task) -> float:
+    """Operations that cannot be saved without a cleverer algorithm: those of dense products."""
+    return sum(flop for _, flop in dense_products(task))

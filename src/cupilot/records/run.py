@@ -50,7 +50,8 @@ class RunInfo:
     ``in_flight`` candidates are developed at a time: it decides what each of them knows of the others,
     so it belongs to the run and not to the machine.  ``guided`` and ``pooled`` are
     false for ablations; ``timeout_s`` is what one candidate may take,
-    ``models`` are (role, name) pairs of LLM agents, ``kernel`` is a first kernel given by the user.
+    ``models`` are (role, name) pairs of LLM agents, ``kernel`` is a first kernel given by the user,
+    ``precision`` what the task may compute in.
     """
 
     task: str
@@ -70,6 +71,7 @@ class RunInfo:
     budget: Budget = Budget()
     models: tuple[tuple[str, str], ...] = ()
     kernel: str = ""
+    precision: str = "fp32"
 
 
 @dataclass(frozen=True)

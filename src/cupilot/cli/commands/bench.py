@@ -1,79 +1,38 @@
-"""Benchmarks of the search itself; ``ablation`` takes out one part of the method at a time."""
+"""Benchmarks: ``level1`` searches kernels for a suite of problems, ``ablation`` takes parts of the method away."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from hashlib import sha256
-from importlib.resources import files
-from pathlib import Path
 
-from cupilot import __version__
-from cupilot.cli.choices import add_device, add_json, choose_device, cpu_count, positive
-from cupilot.cli.searching import SIMILAR
-from cupilot.cli.terminal import Terminal, duration
-from cupilot.errors import UserError
-from cupilot.records import Evaluation, PoolRecord, RunInfo, Task, to_plain
+from cupilot.cli.choices import add_device, add_json, add_precision, positive
+from cupilot.cli.terminal import Terminal
 
-HELP = "measure what the parts of the method are worth"
+HELP = "measure the search on a suite of problems"
 
 
 def configure(parser: ArgumentParser) -> None:
-    parser.add_argument("what", choices=("ablation",), help="without guidance, without the pool, crossing code")
-    add_device(parser)
-    parser.add_argument("--seeds", metavar="N", type=positive, default=5, help="searches per task and variant (5)")
-    parser.add_argument("--population", metavar="N", type=positive, default=8)
-    parser.add_argument("--generations", metavar="N", type=positive, default=3)
-    parser.add_argument("--only", metavar="TASK", action="append", help="only this task; may be repeated")
-    parser.add_argument("--jobs", metavar="N", type=positive, help="evaluations at a time (processors, at most 4)")
-    add_json(parser)
+    kinds = parser.add_subparsers(dest="what", metavar="level1|ablation", required=True)
+    level1 = kinds.add_parser("level1", help="all problems of KernelBench's level 1, against recorded times")
+    level1.add_argument("--out", metavar="DIR", required=True, help="results, kernels and runs go there")
+    level1.add_argument("--budget", metavar="N", type=positive, default=40, help="evaluations per problem (40)")
+    level1.add_argument("--resume", action="store_true", help="go on where DIR ends")
+    level1.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same results (0)")
+    add_precision(level1)
+    ablation = kinds.add_parser("ablation", help="without guidance, without the pool, crossing code")
+    ablation.add_argument("--seeds", metavar="N", type=positive, default=5, help="searches per task and variant (5)")
+    for kind, generations in ((level1, 4), (ablation, 3)):
+        kind.add_argument("--suite", metavar="DIR", help="a folder of tasks in KernelBench form instead of level 1")
+        kind.add_argument("--only", metavar="LIST", help="problems, such as 1,23,40-46")
+        kind.add_argument("--population", metavar="N", type=positive, default=8)
+        kind.add_argument("--generations", metavar="N", type=positive, default=generations)
+        kind.add_argument("--jobs", metavar="N", type=positive, help="evaluations at a time (processors, at most 4)")
+        add_device(kind)
+        add_json(kind)
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
-    from cupilot.evaluate import Evaluator
-    from cupilot.evolution.ablation import Trace, run_ablation, summarize
+    from cupilot.cli.bench_ablation import run_ablation_bench
+    from cupilot.cli.bench_level1 import run_level1
 
-    tasks = suite_tasks(options.only)
-    device = choose_device(options.device, terminal)
-    jobs = options.jobs or min(4, cpu_count())
-    info = RunInfo("", "", device.name, "expert", 0, options.population, options.generations, __version__)
-
-    def tell(trace: Trace) -> None:
-        times = f"{duration(trace.best_s[0])} to {duration(trace.best_s[-1])}"
-        terminal.line(f"{trace.task}, seed {trace.seed}, {trace.variant}: {times} in {len(trace.best_s)} candidates")
-
-    evaluator = Evaluator(device, seed=0, timeout_s=60.0, slots=jobs)
-    traces = run_ablation(tasks, evaluator, device.spec, similar, range(options.seeds), info, jobs, tell)
-    rows = summarize(traces)
-    terminal.line()
-    terminal.table(
-        ("variant", "candidates to 95 %", "against", "more of them", "time after first", "time at the end", "reached"),
-        [
-            (r.variant, f"{r.needed:.1f}", r.against, f"{r.needed_ratio:.2f}x", f"{r.first_latency_ratio:.2f}x",
-             f"{r.final_latency_ratio:.2f}x", f"{r.reached:.0%}")
-            for r in rows
-        ],
-        emphasis=0,
-    )  # fmt: skip
-    terminal.line(f"{len(tasks)} tasks, {options.seeds} seeds; times are modelled, {device.spec.title}")
-    terminal.report({"rows": to_plain(rows), "tasks": [task.name for task in tasks], "seeds": options.seeds})
-    return 0
-
-
-def suite_tasks(only: list[str] | None) -> list[Task]:
-    from cupilot.tasks import load_task
-
-    folder = Path(str(files("cupilot.tasks") / "suites" / "ablation"))
-    paths = {path.stem: path for path in sorted(folder.glob("*.py"))}
-    for name in only or ():
-        if name not in paths:
-            raise UserError(f"the ablation suite has no task {name}; it has {', '.join(paths)}")
-    return [load_task(path) for name, path in paths.items() if not only or name in only]
-
-
-def similar(task: Task, evaluation: Evaluation) -> tuple[PoolRecord, ...]:
-    """Shipped records only: a benchmark must not depend on what was run before."""
-    from cupilot.strategies.pool import features, open_pool
-
-    with open_pool(None) as pool:
-        matches = pool.similar(features(task, evaluation), SIMILAR, besides=sha256(task.source.encode()).hexdigest())
-    return tuple(match.record for match in matches)
+    commands = {"level1": run_level1, "ablation": run_ablation_bench}
+    return commands[options.what](options, terminal)

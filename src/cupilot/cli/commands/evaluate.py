@@ -6,7 +6,7 @@ import secrets
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, choose_device, seconds
+from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, add_precision, choose_device, seconds
 from cupilot.cli.terminal import Terminal, duration, ratio
 from cupilot.errors import UserError
 from cupilot.evolution.result import evaluation_report, repeat_report
@@ -24,7 +24,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--args", metavar="EXPRESSIONS", default="", help='what to call it with, such as "inputs[0], model.ln.eps"'
     )
-    parser.add_argument("--precision", metavar="P", default="fp32", help="what the kernel may compute in (fp32)")
+    add_precision(parser)
     parser.add_argument("--seed", metavar="N", type=int, help="of the inputs it is verified on (nobody knows)")
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")
     parser.add_argument("--allow-torch-ops", action="store_true", help="a ModelNew may compute with PyTorch as well")

@@ -11,6 +11,7 @@ from cupilot.cli.choices import (
     TIMEOUT_S,
     add_device,
     add_json,
+    add_precision,
     choose_device,
     next_folder,
     positive,
@@ -32,6 +33,7 @@ def configure(parser: ArgumentParser) -> None:
     add_device(parser)
     add_models(parser)
     parser.add_argument("--kernel", metavar="FILE.cu", help="start from this kernel instead of a plain one")
+    add_precision(parser)
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same result (0)")
     parser.add_argument("--population", metavar="N", type=positive, default=8, help="individuals kept (8)")
     parser.add_argument("--generations", metavar="N", type=positive, default=4, help="after the first population (4)")
@@ -61,7 +63,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
     from cupilot.tasks import load_task
 
     path = Path(options.task)
-    task = load_task(path)
+    task = load_task(path, options.precision)
     kernel = read_kernel(options.kernel)
     device = choose_device(options.device, terminal)
     agents, models = choose_team(options.agents, options.model, options.role_model, terminal)
@@ -85,6 +87,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
         ),
         models=models,
         kernel=kernel,
+        precision=options.precision,
     )
     lengths = Lengths(options.prompt_tokens, options.reply_tokens)
     if options.estimate:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cupilot.cli.choices import TIMEOUT_S, add_json, choose_device, seconds
+from cupilot.cli.choices import TIMEOUT_S, add_json, add_precision, choose_device, seconds
 from cupilot.cli.commands.evaluate import LOG_LINES, read_kernel
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Device
@@ -31,7 +31,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--args", metavar="EXPRESSIONS", default="", help='what to call it with, such as "inputs[0], model.ln.eps"'
     )
-    parser.add_argument("--precision", metavar="P", default="fp32", help="what the kernel may compute in (fp32)")
+    add_precision(parser)
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")
     parser.add_argument("--allow-torch-ops", action="store_true", help="a ModelNew may compute with PyTorch as well")
     parser.add_argument("--plot", metavar="FILE.svg", help="also draw the roofline; with several devices one file each")

@@ -41,7 +41,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
             raise StoreError(f"{folder} was begun by cupilot {info.version}; this is {__version__}")
         # the user's file may have changed or moved since; the store has it as it was
         replace_file(folder / TASK_FILE, info.task_source)
-        task = replace(load_task(folder / TASK_FILE), name=info.task)
+        task = replace(load_task(folder / TASK_FILE, info.precision), name=info.task)
         device = choose_device(info.device, terminal)
         known = store.repeat()
         memory = PoolMemory(task, info, store, pool_path(store, None))

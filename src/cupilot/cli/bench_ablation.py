@@ -1,0 +1,49 @@
+"""``cupilot bench ablation``: what the parts of the method are worth, each taken out in turn."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from cupilot import __version__
+from cupilot.cli.choices import choose_device, cpu_count
+from cupilot.cli.pooling import shipped_records
+from cupilot.cli.terminal import Terminal, duration
+from cupilot.records import RunInfo, to_plain
+from cupilot.tasks.suite import LEVEL1, chosen, open_suite
+
+PROBLEMS = "1,6,16,23,25,36,40,47,54,82,89,94"
+"""Twelve of level 1, from all categories, that are evaluated quickly."""
+TIMEOUT_S = 300.0
+
+
+def run_ablation_bench(options: Namespace, terminal: Terminal) -> int:
+    from cupilot.evaluate import Evaluator
+    from cupilot.evolution.ablation import Trace, run_ablation, summarize
+    from cupilot.tasks import load_task
+
+    problems = chosen(open_suite(options.suite or LEVEL1), options.only or (None if options.suite else PROBLEMS))
+    tasks = [load_task(problem.path) for problem in problems]
+    device = choose_device(options.device, terminal)
+    jobs = options.jobs or min(4, cpu_count())
+    info = RunInfo("", "", device.name, "expert", 0, options.population, options.generations, __version__)
+
+    def tell(trace: Trace) -> None:
+        times = f"{duration(trace.best_s[0])} to {duration(trace.best_s[-1])}"
+        terminal.line(f"{trace.task}, seed {trace.seed}, {trace.variant}: {times} in {len(trace.best_s)} candidates")
+
+    evaluator = Evaluator(device, seed=0, timeout_s=TIMEOUT_S, slots=jobs)
+    traces = run_ablation(tasks, evaluator, device.spec, shipped_records, range(options.seeds), info, jobs, tell)
+    rows = summarize(traces)
+    terminal.line()
+    terminal.table(
+        ("variant", "candidates to 95 %", "against", "more of them", "time after first", "time at the end", "reached"),
+        [
+            (r.variant, f"{r.needed:.1f}", r.against, f"{r.needed_ratio:.2f}x", f"{r.first_latency_ratio:.2f}x",
+             f"{r.final_latency_ratio:.2f}x", f"{r.reached:.0%}")
+            for r in rows
+        ],
+        emphasis=0,
+    )  # fmt: skip
+    terminal.line(f"{len(tasks)} tasks, {options.seeds} seeds; times are modelled, {device.spec.title}")
+    terminal.report({"rows": to_plain(rows), "tasks": [task.name for task in tasks], "seeds": options.seeds})
+    return 0

@@ -1,0 +1,174 @@
+"""``cupilot bench level1``: the expert on a suite of problems, against what others recorded."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isnan, nan
+from pathlib import Path
+
+from cupilot import __version__
+from cupilot.cli.choices import choose_device, cpu_count
+from cupilot.cli.pooling import shipped_records
+from cupilot.cli.terminal import Terminal, duration, ratio
+from cupilot.errors import CupilotError, UserError
+from cupilot.evolution.executor import LocalExecutor
+from cupilot.evolution.standings import (
+    FAST,
+    RESULTS_CSV,
+    Figures,
+    Standing,
+    by_category,
+    figures,
+    read_standings,
+    write_standings,
+)
+from cupilot.evolution.suite import Bench
+from cupilot.records import Budget, RunInfo, to_plain
+from cupilot.tasks.suite import LEVEL1, SYSTEMS, TITLES, SuiteTask, chosen, open_suite
+
+TIMEOUT_S = 300.0
+
+
+def run_level1(options: Namespace, terminal: Terminal) -> int:
+    """Search problem after problem; results are on disk after each."""
+    problems = chosen(open_suite(options.suite or LEVEL1), options.only)
+    folder = Path(options.out)
+    done = {each.problem: each for each in read_standings(folder)}
+    if done and not options.resume:
+        raise UserError(f"--out {folder} already holds results; choose another folder, or go on with --resume")
+    device = choose_device(options.device, terminal)
+    from cupilot.evaluate import Evaluator
+    from cupilot.expert import Expert
+
+    jobs = options.jobs or min(4, cpu_count())
+    info = RunInfo(
+        "", "", device.name, "expert", options.seed, options.population, options.generations, __version__,
+        timeout_s=TIMEOUT_S, budget=Budget(evaluations=options.budget), precision=options.precision,
+    )  # fmt: skip
+    executor = LocalExecutor(jobs)
+    evaluator = Evaluator(device, options.seed, TIMEOUT_S, slots=jobs)
+    bench = Bench(folder, device.spec, Expert(), evaluator, executor, info, time.monotonic, shipped_records)
+    interrupted = False
+    try:
+        for place, problem in enumerate(problems, start=1):
+            if problem.number in done and done[problem.number].correct:
+                continue
+            with terminal.status(f"{place} of {len(problems)}: {problem.name}"):
+                standing = solve(bench, problem, options.precision)
+            interrupted = standing.stopped == "interrupted"
+            if interrupted:
+                break
+            done[standing.problem] = standing
+            folder.mkdir(parents=True, exist_ok=True)
+            write_standings(folder, [done[number] for number in sorted(done)])
+            terminal.line(told(standing))
+    finally:
+        executor.close(cancel=True)
+    standings = [done[number] for number in sorted(done)]
+    show(standings, terminal, device.spec.title)
+    terminal.line(f"results: {folder / RESULTS_CSV}")
+    if interrupted:
+        terminal.line("interrupted; the same command with --resume goes on")
+    terminal.report({"results": to_plain(standings), "figures": to_plain(figures(recorded_ones(standings)))})
+    return 0 if standings and all(each.correct for each in standings) and not interrupted else 1
+
+
+def solve(bench: Bench, problem: SuiteTask, precision: str) -> Standing:
+    """A task that cannot even be loaded is a row as well."""
+    from cupilot.tasks import load_task
+
+    try:
+        task = load_task(problem.path, precision)
+    except CupilotError as error:
+        return Standing(
+            problem.number, problem.name, problem.category, False, None, None, None, precision, None, 0, "",
+            why=str(error),
+        )  # fmt: skip
+    return bench.solve(problem, replace(task, name=problem.name))
+
+
+def told(standing: Standing) -> str:
+    if standing.time_ms is None:
+        return f"{standing.name}: no kernel: {standing.why}"
+    against = f"{ratio(standing.speedup)} PyTorch's {duration((standing.baseline_ms or 0) / 1e3)}"
+    return (
+        f"{standing.name}: {duration(standing.time_ms / 1e3)} {standing.source}, {against} {standing.baseline_source}, "
+        f"{standing.roofline_fraction:.0%} of the roofline, {standing.evaluations} evaluated, {standing.stopped}"
+    )
+
+
+def recorded_ones(standings: Sequence[Standing]) -> list[Standing]:
+    return [each for each in standings if each.baseline_source == "recorded"]
+
+
+# --- tables ----------------------------------------------------------------------------------
+
+
+def show(standings: Sequence[Standing], terminal: Terminal, gpu: str) -> None:
+    """Problem by problem, then by category, then against what others recorded."""
+    terminal.line()
+    columns = ("problem", "time", "source", "PyTorch", "source", "speed-up", "roofline", "of it", "evaluated")
+    others = [system for system in SYSTEMS if system != "pytorch"]
+    terminal.table((*columns, *(TITLES[system] for system in others)), [row(each, others) for each in standings])
+    if any(each.broken for each in standings):
+        terminal.line("* does not compute its operator; left out of the means below")
+    terminal.line()
+    listed = recorded_ones(standings)
+    header = (
+        "speed-up over PyTorch",
+        "problems",
+        "correct",
+        *(f"fast_{p:g}" for p in FAST),
+        "mean",
+        "geomean",
+        "median",
+    )
+    rows = [figure_row(name, figures(each)) for name, each in by_category(listed).items()]
+    rows.append(figure_row("all recorded", figures(listed)))
+    sound = [each for each in listed if not each.broken]
+    rows.append(figure_row("without wrong published ones", figures(sound)))
+    for system in others:
+        own = [each for each in sound if each.recorded_speedup(system) is not None]
+        rows.append(figure_row(f"{TITLES[system]}, where right", others_figures(own, system)))
+        rows.append(figure_row("  ours on the same", figures(own)))
+    rest = [each for each in standings if each.baseline_source == "modelled"]
+    if rest:
+        rows.append(figure_row("PyTorch modelled, the others", figures(rest)))
+    terminal.table((*header, "roofline"), rows)
+    terminal.line(f"our times are modelled for {gpu} unless the table says measured; the roofline is PyTorch's as well")
+
+
+def row(each: Standing, others: Sequence[str]) -> tuple[str, ...]:
+    recorded = dict(each.recorded_ms)
+
+    def cell(system: str) -> str:
+        mark = "*" if system in each.broken else ""
+        return f"{recorded[system]:.4g} ms{mark}" if system in recorded else ""
+
+    return (
+        each.name, _ms(each.time_ms), each.source or each.why[:40], _ms(each.baseline_ms), each.baseline_source,
+        ratio(each.speedup), _ms(each.roofline_ms),
+        "" if each.roofline_fraction is None else f"{each.roofline_fraction:.0%}", str(each.evaluations),
+        *(cell(system) for system in others),
+    )  # fmt: skip
+
+
+def others_figures(standings: Sequence[Standing], system: str) -> Figures:
+    """As the other system has them; how much of the roofline it reached is not recorded."""
+    return replace(figures(standings, lambda each: each.recorded_speedup(system)), roofline=nan)
+
+
+def figure_row(title: str, found: Figures) -> tuple[str, ...]:
+    numbers = (found.mean, found.geometric, found.median)
+    return (
+        title, str(found.problems), str(found.correct), *(f"{share:.0%}" for share in found.fast),
+        *("" if isnan(value) else f"{value:.2f}x" for value in numbers),
+        "" if isnan(found.roofline) else f"{found.roofline:.0%}",
+    )  # fmt: skip
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g} ms"

@@ -1,0 +1,134 @@
+"""What a benchmark over a suite comes to: one row per problem, and figures over many of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from io import StringIO
+from pathlib import Path
+from statistics import fmean, geometric_mean, median
+from typing import Any
+
+from cupilot.errors import DataError
+from cupilot.evolution.result import replace_file, to_json
+from cupilot.records import from_plain, to_plain
+
+RESULTS_CSV, RESULTS_JSON = "results.csv", "results.json"
+FAST = (1.0, 1.5, 2.0)
+"""Speed-ups p of fast_p: the share of all problems with a correct kernel that is faster by more than p."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One problem.  ``baseline_ms`` is PyTorch's time and ``baseline_source`` where it is from (``recorded``,
+    ``modelled`` or ``measured``); ``plain_ms`` is the first kernel's time, ``source`` where our times are from;
+    ``kernel`` is a path; ``why`` says in words what went wrong where nothing is correct."""
+
+    problem: int
+    name: str
+    category: str
+    correct: bool
+    time_ms: float | None
+    baseline_ms: float | None
+    speedup: float | None
+    precision: str
+    roofline_fraction: float | None
+    evaluations: int
+    kernel: str
+    baseline_source: str = ""
+    source: str = ""
+    plain_ms: float | None = None
+    roofline_ms: float | None = None
+    stopped: str = ""
+    why: str = ""
+    recorded_ms: tuple[tuple[str, float], ...] = ()
+    broken: tuple[str, ...] = ()
+
+    def recorded_speedup(self, system: str) -> float | None:
+        """Of another system over PyTorch, both as recorded; None where there is no time, or one that means nothing."""
+        times = dict(self.recorded_ms)
+        if system in self.broken or system not in times or "pytorch" not in times:
+            return None
+        return times["pytorch"] / times[system]
+
+
+COLUMNS = tuple(each.name for each in fields(Standing))[:11]
+"""What results.csv has; the rest is in results.json."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Over some problems: how many there are and have a kernel, speed-ups, and the share of the roofline reached."""
+
+    problems: int
+    correct: int
+    fast: tuple[float, ...]
+    mean: float
+    geometric: float
+    median: float
+    roofline: float
+
+
+def figures(
+    standings: Sequence[Standing], speedup: Callable[[Standing], float | None] = lambda each: each.speedup
+) -> Figures:
+    """Over the problems that have a speed-up; `fast` and `correct` are over all that are given."""
+    found = [value for each in standings if (value := speedup(each)) is not None and value > 0]
+    shares = [each.roofline_fraction for each in standings if each.roofline_fraction is not None]
+    count = max(len(standings), 1)
+    return Figures(
+        len(standings),
+        sum(each.correct for each in standings),
+        tuple(sum(value > p for value in found) / count for p in FAST),
+        fmean(found) if found else math.nan,
+        geometric_mean(found) if found else math.nan,
+        median(found) if found else math.nan,
+        fmean(shares) if shares else math.nan,
+    )
+
+
+def by_category(standings: Sequence[Standing]) -> dict[str, tuple[Standing, ...]]:
+    names = dict.fromkeys(each.category for each in standings)
+    return {name: tuple(each for each in standings if each.category == name) for name in names}
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def write_csv(path: Path, standings: Iterable[Standing]) -> None:
+    """results.csv, replaced as a whole; numbers with five digits, what is not known is empty."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for each in standings:
+        writer.writerow([_cell(getattr(each, name)) for name in COLUMNS])
+    replace_file(path, text.getvalue())
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def write_standings(folder: Path, standings: Sequence[Standing]) -> None:
+    """results.csv for tables and results.json with everything, each replaced as a whole."""
+    write_csv(folder / RESULTS_CSV, standings)
+    replace_file(folder / RESULTS_JSON, to_json({"results": to_plain(standings)}))
+
+
+def read_standings(folder: Path) -> tuple[Standing, ...]:
+    """What a folder's results.json holds; nothing when there is none."""
+    path = folder / RESULTS_JSON
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(from_plain(Standing, each, where=path.name) for each in data["results"])
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is no result of this version: {error}") from error

@@ -1,0 +1,104 @@
+"""A benchmark over a suite: one search per problem, each in a run folder of its own, so that it can be gone on with.
+
+Problems are independent: what one search finds out is not told to the next, so that a result does not depend on which
+problems were asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cupilot.contracts import Agents, Executor
+from cupilot.errors import CupilotError
+from cupilot.evolution.budget import Spending
+from cupilot.evolution.loop import Progress, Surroundings, evolve
+from cupilot.evolution.memory import Evaluator
+from cupilot.evolution.result import repeat_report, replace_file, to_json
+from cupilot.evolution.standings import Standing
+from cupilot.evolution.store import create_store, holds_run, open_store
+from cupilot.gpu import needed_flop, reachable_s
+from cupilot.gpu.spec import GpuSpec
+from cupilot.records import Evaluation, PoolRecord, RunInfo, RunResult, Task, to_plain
+from cupilot.tasks.suite import RECORDED_ON, SuiteTask
+
+KERNELS, RUNS = "kernels", "runs"
+Recall = Callable[[Task, Evaluation], tuple[PoolRecord, ...]]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all problems share; ``info`` is a run's with everything but the task."""
+
+    folder: Path
+    spec: GpuSpec
+    agents: Agents
+    evaluator: Evaluator
+    executor: Executor
+    info: RunInfo
+    clock: Callable[[], float]
+    recall: Recall = lambda task, evaluation: ()
+    on_event: Callable[[Progress], None] = lambda progress: None
+
+    def solve(self, problem: SuiteTask, task: Task) -> Standing:
+        """Search, or go on with a search that was stopped; the kernel and its proof are put into ``kernels``."""
+        standing = self._asked(problem, task)
+        try:
+            result = self._search(problem, task)
+        except CupilotError as error:
+            return replace(standing, why=str(error))
+        return self._found(standing, problem, task, result)
+
+    def _search(self, problem: SuiteTask, task: Task) -> RunResult:
+        folder = self.folder / RUNS / problem.name
+        info = replace(self.info, task=task.name, task_source=task.source)
+        begun = holds_run(folder)
+        with closing(open_store(folder) if begun else create_store(folder)) as store:
+            known = store.repeat() if begun else ()
+            limit_s = reachable_s(self.spec, task, needed_flop(task))
+
+            def recall(task: Task, evaluation: Evaluation) -> tuple[PoolRecord, ...]:
+                return store.once("recalled", PoolRecord, lambda: self.recall(task, evaluation))
+
+            around = Surroundings(
+                self.spec, self.executor, store, folder, limit_s, Spending(info.budget, self.clock), recall,
+                on_event=self.on_event, known=known,
+            )  # fmt: skip
+            return evolve(task, self.agents, self.evaluator, info, around)
+
+    def _asked(self, problem: SuiteTask, task: Task) -> Standing:
+        """The row of a problem that has no kernel yet."""
+        recorded = problem.recorded
+        usable = recorded is not None and recorded.fits(task) and self.spec.name == RECORDED_ON
+        times = tuple((name, 1e3 * time_s) for name, time_s in recorded.times_s.items()) if recorded and usable else ()
+        return Standing(
+            problem.number, problem.name, problem.category, False, None, dict(times).get("pytorch"), None,
+            task.precision, None, 0, "", "recorded" if times else "",
+            roofline_ms=1e3 * reachable_s(self.spec, task, needed_flop(task)),
+            recorded_ms=times, broken=recorded.broken if recorded is not None else (),
+        )  # fmt: skip
+
+    def _found(self, standing: Standing, problem: SuiteTask, task: Task, result: RunResult) -> Standing:
+        best, timing = result.best, result.best.evaluation.timing
+        assert timing is not None
+        assert standing.roofline_ms is not None
+        time_ms = 1e3 * timing.time_s
+        baseline = best.evaluation.baseline
+        baseline_ms, source = standing.baseline_ms, standing.baseline_source
+        if baseline_ms is None and baseline is not None:
+            baseline_ms, source = 1e3 * baseline.time_s, baseline.source
+        kernel = f"{KERNELS}/{problem.name}.cu"
+        (self.folder / KERNELS).mkdir(exist_ok=True)
+        replace_file(self.folder / kernel, best.kernel.source)
+        claim = {"task": task.name, "device": best.evaluation.device, "timing": to_plain(timing)}
+        claim |= {"proof": to_plain(best.evaluation.proof)} | repeat_report(task, best.kernel, result.info.timeout_s)
+        replace_file(self.folder / KERNELS / f"{problem.name}.json", to_json(claim))
+        return replace(
+            standing,
+            correct=best.evaluation.correct, time_ms=time_ms, baseline_ms=baseline_ms, baseline_source=source,
+            speedup=baseline_ms / time_ms if baseline_ms is not None else None, source=timing.source,
+            roofline_fraction=standing.roofline_ms / time_ms, evaluations=result.evaluations, kernel=kernel,
+            plain_ms=1e3 * (result.first.time_s or 0.0), stopped=result.stopped,
+        )  # fmt: skip

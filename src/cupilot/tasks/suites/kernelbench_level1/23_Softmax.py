@@ -1,0 +1,19 @@
+"""Softmax of every row of a matrix with long rows."""
+
+import torch
+
+ROWS = 4096
+COLUMNS = 393216
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=1)
+
+
+def get_inputs():
+    return [torch.rand(ROWS, COLUMNS)]
+
+
+def get_init_inputs():
+    return []

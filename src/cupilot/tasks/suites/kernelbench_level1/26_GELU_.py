@@ -1,0 +1,19 @@
+"""Every element times the normal distribution function of it."""
+
+import torch
+
+ROWS = 4096
+COLUMNS = 393216
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.gelu(x)
+
+
+def get_inputs():
+    return [torch.rand(ROWS, COLUMNS)]
+
+
+def get_init_inputs():
+    return []

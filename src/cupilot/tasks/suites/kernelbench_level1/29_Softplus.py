@@ -1,0 +1,19 @@
+"""The logarithm of one plus the exponential of every element."""
+
+import torch
+
+ROWS = 4096
+COLUMNS = 393216
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.softplus(x)
+
+
+def get_inputs():
+    return [torch.rand(ROWS, COLUMNS)]
+
+
+def get_init_inputs():
+    return []

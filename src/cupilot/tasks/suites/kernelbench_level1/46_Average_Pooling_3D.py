@@ -1,0 +1,29 @@
+"""Mean over cubic windows of volumes, with a stride; padding counts as zeros."""
+
+import torch
+
+BATCH = 16
+CHANNELS = 32
+DEPTH = 128
+HEIGHT = 128
+WIDTH = 256
+KERNEL = 3
+STRIDE = 2
+PADDING = 1
+
+
+class Model(torch.nn.Module):
+    def __init__(self, kernel_size, stride, padding):
+        super().__init__()
+        self.pool = torch.nn.AvgPool3d(kernel_size=kernel_size, stride=stride, padding=padding)
+
+    def forward(self, x):
+        return self.pool(x)
+
+
+def get_inputs():
+    return [torch.rand(BATCH, CHANNELS, DEPTH, HEIGHT, WIDTH)]
+
+
+def get_init_inputs():
+    return [KERNEL, STRIDE, PADDING]
