@@ -16,7 +16,7 @@ DECK = load_deck()
 
 
 def trace(variant: str, *best_s: float, seed: int = 0) -> Trace:
-    return Trace("task", variant, seed, best_s, first_generation=2)
+    return Trace("task", variant, seed, best_s, first_epoch=2)
 
 
 def test_variants_are_compared_with_the_full_system_of_the_same_seed() -> None:
@@ -32,16 +32,16 @@ def test_variants_are_compared_with_the_full_system_of_the_same_seed() -> None:
     assert (rows["full"].needed, rows["full"].needed_ratio, rows["full"].reached) == (3, 1.0, 1.0)
     # never reached: one more than there were
     assert (rows["no roofline"].needed, rows["no roofline"].reached) == (4, 0.0)
-    assert rows["no roofline"].first_latency_ratio == pytest.approx(2.0)
-    assert rows["no roofline"].final_latency_ratio == pytest.approx(2.0)
+    assert rows["no roofline"].one_epoch_ratio == pytest.approx(2.0)
+    assert rows["no roofline"].two_epochs_ratio == pytest.approx(2.0)
     # 1.04 is within 95 % of the gain
     assert rows["no pool"].needed == 2
     assert rows["no pool"].needed_ratio == pytest.approx(2 / 3)
-    assert rows["code-level crossover"].final_latency_ratio == pytest.approx(0.5)
+    assert rows["code-level crossover"].two_epochs_ratio == pytest.approx(0.5)
     # against the variant without a pool, which needed two
     assert rows["no pool, no roofline"].against == "no pool"
     assert rows["no pool, no roofline"].needed_ratio == pytest.approx(3 / 2)
-    assert rows["no pool, code-level crossover"].final_latency_ratio == pytest.approx(9.0)
+    assert rows["no pool, code-level crossover"].two_epochs_ratio == pytest.approx(9.0)
 
 
 def test_crossing_at_the_level_of_code_knows_nothing_of_needs() -> None:

@@ -36,10 +36,10 @@ def run_ablation_bench(options: Namespace, terminal: Terminal) -> int:
     rows = summarize(traces)
     terminal.line()
     terminal.table(
-        ("variant", "candidates to 95 %", "against", "more of them", "time after first", "time at the end", "reached"),
+        ("variant", "candidates to 95 %", "against", "more of them", "time, one epoch", "two epochs", "reached"),
         [
-            (r.variant, f"{r.needed:.1f}", r.against, f"{r.needed_ratio:.2f}x", f"{r.first_latency_ratio:.2f}x",
-             f"{r.final_latency_ratio:.2f}x", f"{r.reached:.0%}")
+            (r.variant, f"{r.needed:.1f}", r.against, f"{r.needed_ratio:.2f}x", f"{r.one_epoch_ratio:.2f}x",
+             f"{r.two_epochs_ratio:.2f}x", f"{r.reached:.0%}")
             for r in rows
         ],
         emphasis=0,

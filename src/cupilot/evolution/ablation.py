@@ -2,7 +2,7 @@
 
 For each task and seed the full system and its variants search with the same number of candidates.
 What counts is how many candidates a variant needs to reach 95 % of the gain (plain time over best time)
-that the full system has at its end, and the time after the first and after all generations.  A pool that knows a
+that the full system has at its end, and the time after the first epoch and after the second.  A pool that knows a
 similar task often holds the answer, and then nothing else matters; so guidance and crossover are taken out both with
 the pool and without it, and each variant is compared with the one that differs in this part only.  Kernels are
 evaluated once per task whatever variants ask for them; every candidate of a search counts all the same.
@@ -30,6 +30,7 @@ from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Budget, Evaluation, Individual, Move, PoolRecord, RunInfo, Strategy, Task
 
 SHARE = 0.95
+EPOCHS = 2
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Trace:
     variant: str
     seed: int
     best_s: tuple[float, ...]
-    first_generation: int
+    first_epoch: int
 
     def needed(self, goal_s: float) -> int:
         """Candidates until a time is reached; one more than there were when it is not."""
@@ -99,8 +100,8 @@ class Row:
     against: str
     needed: float
     needed_ratio: float
-    first_latency_ratio: float
-    final_latency_ratio: float
+    one_epoch_ratio: float
+    two_epochs_ratio: float
     reached: float
 
 
@@ -132,7 +133,7 @@ def search(
     """One search by one variant."""
     agents = CodeLevel() if variant.code_level else Expert()
     asked = recall if variant.pool else lambda task, evaluation: ()
-    info = replace(info, guided=variant.guided, patience=99)
+    info = replace(info, guided=variant.guided, patience=99, epochs=EPOCHS)
     executor = LocalExecutor(jobs)
     try:
         with tempfile.TemporaryDirectory() as folder, closing(create_store(Path(folder) / "run")) as store:
@@ -140,7 +141,7 @@ def search(
             individuals = list(store.individuals())
     finally:
         executor.close(cancel=True)
-    first = sum(1 for one in individuals if one.generation == 0)
+    first = sum(1 for one in individuals if one.generation <= info.generations)
     return Trace(task.name, variant.name, info.seed, best_so_far(individuals), first)
 
 
@@ -163,7 +164,7 @@ def summarize(traces: Sequence[Trace]) -> tuple[Row, ...]:
             goal_s = found["full", trace.task, trace.seed].best_s[-1] / SHARE
             needed.append(trace.needed(goal_s))
             ratios.append(max(trace.needed(goal_s), 1) / max(base.needed(goal_s), 1))
-            first.append(trace.best_s[trace.first_generation - 1] / base.best_s[base.first_generation - 1])
+            first.append(trace.best_s[trace.first_epoch - 1] / base.best_s[base.first_epoch - 1])
             final.append(trace.best_s[-1] / base.best_s[-1])
             reached.append(trace.best_s[-1] <= goal_s)
         share = sum(reached) / len(reached)

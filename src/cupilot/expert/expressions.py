@@ -23,15 +23,17 @@ def check_names(expression: str, known: Iterable[str], where: str) -> None:
         tree = ast.parse(expression, mode="eval")
     except SyntaxError as error:
         raise DataError(f"{where}: {error.msg} in {expression!r}") from error
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    unknown = sorted(used - set(known) - FUNCTIONS.keys())
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    bound = {node.id for node in found if isinstance(node.ctx, ast.Store)}  # by a comprehension
+    unknown = sorted({node.id for node in found} - bound - set(known) - FUNCTIONS.keys())
     if unknown:
         raise DataError(f"{where}: nothing is named {unknown[0]!r} in {expression!r}")
 
 
 def value_of(expression: str, names: Mapping[str, Any]) -> Any:
     """The expression's value; names must have been checked."""
-    return eval(_compiled(expression), {"__builtins__": {}, **FUNCTIONS}, dict(names))
+    # as globals: a comprehension inside does not see locals
+    return eval(_compiled(expression), {"__builtins__": {}, **FUNCTIONS, **names})
 
 
 @cache

@@ -14,7 +14,7 @@ from cupilot.errors import DataError
 from cupilot.records import Card, from_plain
 
 ZONES = ("memory-bound", "between", "compute-bound", "latency-bound")
-LIMITS = ("dram", "l2", "l1", "shared", "fp32", "int", "sfu", "issue", "latency", "launch")
+LIMITS = ("dram", "l2", "l1", "shared", "fp32", "tensor", "int", "sfu", "issue", "latency", "launch")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 CARD_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

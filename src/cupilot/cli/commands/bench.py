@@ -20,7 +20,7 @@ def configure(parser: ArgumentParser) -> None:
     add_precision(level1)
     ablation = kinds.add_parser("ablation", help="without guidance, without the pool, crossing code")
     ablation.add_argument("--seeds", metavar="N", type=positive, default=5, help="searches per task and variant (5)")
-    for kind, generations in ((level1, 4), (ablation, 3)):
+    for kind, generations in ((level1, 4), (ablation, 1)):
         kind.add_argument("--suite", metavar="DIR", help="a folder of tasks in KernelBench form instead of level 1")
         kind.add_argument("--only", metavar="LIST", help="problems, such as 1,23,40-46")
         kind.add_argument("--population", metavar="N", type=positive, default=8)

@@ -1,0 +1,94 @@
+"""The benchmark over a suite, with everything below the command line replaced."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cupilot.expert
+from cupilot.errors import UnmatchedTask
+from cupilot.evolution.store import open_store
+from cupilot.records import Kernel
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture
+def suite(fakes: None, tmp_path: Path) -> str:
+    folder = tmp_path / "suite"
+    folder.mkdir()
+    for name in ("1_one.py", "2_two.py"):
+        (folder / name).write_text("")
+    return str(folder)
+
+
+def rows(out: str = "out") -> dict[str, dict[str, str]]:
+    with (Path(out) / "results.csv").open() as file:
+        return {row["problem"]: row for row in csv.DictReader(file)}
+
+
+def test_every_problem_has_a_row_a_kernel_and_a_claim(cli: Cli, suite: str) -> None:
+    ran = cli("bench", "level1", "--suite", suite, "--out", "out", "--budget", "20")
+    assert ran.status == 0
+    assert set(rows()) == {"1", "2"}
+    row = rows()["2"]
+    assert (row["name"], row["correct"], row["time_ms"], row["baseline_ms"], row["speedup"]) == (
+        "2_two", "true", "0.2", "0.5", "2.5",
+    )  # fmt: skip
+    assert (Path("out") / row["kernel"]).read_text() == "// width 4\n"
+    claim = json.loads((Path("out") / "kernels" / "2_two.json").read_text())
+    assert claim["repeat"]["kernel"]["source"] == "// width 4\n"
+    assert claim["proof"]["seed"] is not None
+    assert "PyTorch modelled, the others" in ran.out
+
+
+def test_a_budget_is_kept(cli: Cli, suite: str) -> None:
+    cli("bench", "level1", "--suite", suite, "--out", "out", "--only", "1", "--budget", "2")
+    assert [row["evaluations"] for row in rows().values()] == ["2"]
+
+
+def test_results_are_not_overwritten_and_can_be_gone_on_with(cli: Cli, suite: str) -> None:
+    cli("bench", "level1", "--suite", suite, "--out", "out", "--only", "2")
+    again = cli("bench", "level1", "--suite", suite, "--out", "out")
+    assert again.status == 2
+    assert "--resume" in again.err
+    more = cli("bench", "level1", "--suite", suite, "--out", "out", "--resume")
+    assert more.status == 0
+    assert set(rows()) == {"1", "2"}
+    assert more.out.count("2_two: ") == 0
+
+
+def test_a_stopped_search_goes_on_where_it_was(cli: Cli, suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(self: Any, brief: Any, rng: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cupilot.expert.Expert, "cross", interrupt)
+        ran = cli("bench", "level1", "--suite", suite, "--out", "out", "--only", "1")
+    assert ran.status == 1
+    assert "--resume goes on" in ran.out
+    assert not (Path("out") / "results.csv").exists()
+    store = open_store(Path("out/runs/1_one"))
+    before = len(list(store.individuals()))
+    store.close()
+    assert before == 3
+    assert cli("bench", "level1", "--suite", suite, "--out", "out", "--only", "1", "--resume").status == 0
+    assert rows()["1"]["time_ms"] == "0.2"
+
+
+def test_a_problem_without_a_recipe_is_a_row_that_says_why(
+    cli: Cli, suite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(self: Any, brief: Any) -> Kernel:
+        raise UnmatchedTask("the expert has no recipe for it")
+
+    monkeypatch.setattr(cupilot.expert.Expert, "generate", unknown)
+    ran = cli("bench", "level1", "--suite", suite, "--out", "out")
+    assert ran.status == 1
+    assert "1_one: no kernel: the expert has no recipe for it" in ran.out
+    assert rows()["1"]["correct"] == "false"
