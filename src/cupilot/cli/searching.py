@@ -8,16 +8,16 @@ import shlex
 import signal
 import sys
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.status import Status
 
 from cupilot.cli.choices import cpu_count
 from cupilot.cli.commands.evaluate import timing_cells
-from cupilot.cli.pooling import SIMILAR, PoolMemory
-from cupilot.cli.team import Team
+from cupilot.cli.pooling import PoolMemory, pool_path
+from cupilot.cli.team import Lengths, Team, open_team
 from cupilot.cli.terminal import Terminal, duration, ratio
 from cupilot.contracts import Brief, Device
 from cupilot.errors import UnmatchedTask
@@ -25,11 +25,9 @@ from cupilot.evolution.budget import Spending
 from cupilot.evolution.executor import LocalExecutor
 from cupilot.evolution.loop import WHY, Progress, Surroundings, evolve
 from cupilot.evolution.result import BEST, moves_text, run_report
-from cupilot.evolution.store import SqliteStore
+from cupilot.evolution.store import SqliteStore, create_store, discard_store, open_store
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Individual, Kernel, RunInfo, RunResult, Task
-
-__all__ = ["SIMILAR", "Search", "built_in", "run_search", "show", "tell", "time_s"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,38 @@ class Search:
     memory: PoolMemory
     known: tuple[Individual, ...] = ()
     jobs: int | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A new run as somebody wants it; ``replay`` is the folder of a run whose recorded calls answer."""
+
+    task: Task
+    device: Device
+    info: RunInfo
+    folder: Path
+    pool: Path | None = None
+    lengths: Lengths = field(default_factory=Lengths)
+    replay: str | None = None
+    jobs: int | None = None
+
+
+def begin(asked: Asked, terminal: Terminal) -> RunResult:
+    """Make the run's folder and search; a run that ends before it has begun leaves no folder."""
+    store = create_store(asked.folder)
+    try:
+        memory = PoolMemory(asked.task, asked.info, store, pool_path(store, asked.pool))
+        if asked.replay is not None:
+            with closing(open_store(Path(asked.replay))) as recorded:
+                store.inherit(recorded)
+        team = open_team(asked.info, store, memory.deck, asked.lengths, asked.replay)
+        search = Search(asked.task, asked.device, team, asked.info, asked.folder, store, memory, jobs=asked.jobs)
+        return run_search(search, terminal)
+    finally:
+        begun = store.begun
+        store.close()
+        if not begun:
+            discard_store(asked.folder)
 
 
 def run_search(search: Search, terminal: Terminal) -> RunResult:

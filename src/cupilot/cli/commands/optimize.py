@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from contextlib import closing
 from pathlib import Path
 
 from cupilot import __version__
@@ -17,12 +16,11 @@ from cupilot.cli.choices import (
     positive,
     seconds,
 )
-from cupilot.cli.pooling import PoolMemory, pool_path
-from cupilot.cli.searching import Search, run_search, show
-from cupilot.cli.team import LLM_IN_FLIGHT, Lengths, add_models, choose_team, open_team, show_estimate
+from cupilot.cli.searching import Asked, begin, show
+from cupilot.cli.team import LLM_IN_FLIGHT, Lengths, add_models, choose_team, show_estimate
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
-from cupilot.evolution.store import create_store, discard_store, holds_run, open_store
+from cupilot.evolution.store import holds_run
 from cupilot.records import Budget, RunInfo
 
 HELP = "search for a faster kernel"
@@ -95,20 +93,8 @@ def run(options: Namespace, terminal: Terminal) -> int:
         return 0
     folder = run_folder(options.out, task.name)
     terminal.line(f"run {folder}: seed {options.seed}")
-    store = create_store(folder)
-    try:
-        memory = PoolMemory(task, info, store, pool_path(store, options.pool))
-        if options.replay is not None:
-            with closing(open_store(Path(options.replay))) as recorded:
-                store.inherit(recorded)
-        team = open_team(info, store, memory.deck, lengths, options.replay)
-        search = Search(task, device, team, info, folder, store, memory, jobs=options.jobs)
-        result = run_search(search, terminal)
-    finally:
-        begun = store.begun
-        store.close()
-        if not begun:
-            discard_store(folder)
+    asked = Asked(task, device, info, folder, options.pool, lengths, options.replay, options.jobs)
+    result = begin(asked, terminal)
     show(result, terminal, path, options.device)
     return 0
 
