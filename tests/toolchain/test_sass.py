@@ -337,6 +337,21 @@ def test_which_calls_are_unusual(branch: str, called: str, aside: bool) -> None:
     assert [i.ptx_line for i in code] == [11, 0 if aside else 11, 0 if aside else 11, 11]
 
 
+DIVISION = "$__internal_0_$__cuda_sm20_div_s64"
+
+
+def test_a_division_that_is_called_counts_at_its_calls() -> None:
+    code = read_sass(sass_of(
+        (11, f"CALL.REL.NOINC `({DIVISION})"), (12, "IADD3 R1, R2, R3, RZ"), (13, f"CALL.REL.NOINC `({DIVISION})"),
+        (14, "EXIT"), DIVISION, (14, "I2F.U64.RP R5, R18"), (14, "MUFU.RCP R21, R5"), (14, "RET.REL.NODEC R8 `(k)"),
+        ".L_x_3", (14, "BRA `(.L_x_3)"),
+    ))  # fmt: skip
+    assert [(i.opcode, i.ptx_line) for i in code if i.ptx_line] == [
+        ("CALL", 11), ("I2F", 11), ("MUFU", 11), ("RET", 11), ("IADD3", 12),
+        ("CALL", 13), ("I2F", 13), ("MUFU", 13), ("RET", 13), ("EXIT", 14),
+    ]  # fmt: skip
+
+
 def test_two_kernels_in_a_file() -> None:
     both = PTX + PTX.partition(".address_size 64\n")[2].replace("entry k", "entry l").replace("BB0", "BB1")
     moved = SASS.replace(".text.k", ".text.l").replace("\nk:", "\nl:")

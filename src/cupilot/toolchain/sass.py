@@ -44,10 +44,11 @@ _NOTE = re.compile(r'\s*//## File "[^"]*", line (\d+)')
 _CODE = re.compile(r"\s*/\*([0-9a-f]+)\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.\w+)*)\s*([^;]*)")
 _ENCODED = re.compile(r"\s*/\* 0x([0-9a-f]{16}) \*/")
 _LABEL = re.compile(r"(\.L_\w+):")
-_ROUTINE = re.compile(r"\$__internal\w*\S*:")
+_ROUTINE = re.compile(r"(\$__internal\w*\S*):")
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
 # routines for unusual operands, or for lanes that have parted; those of integer divisions are always called
 _UNUSUAL = re.compile(r"`\(\$__internal_\d+_\$(?!__cuda_sm\d+_(?:div|rem)_[su]\d+\))")
+_DIVISION = re.compile(r"`\((\$__internal_\d+_\$__cuda_sm\d+_(?:div|rem)_[su]\d+)\)")
 
 _LOC = re.compile(r"[ \t]*\.loc[ \t]+\d+[ \t]+(\d+)[ \t]+\d+(.*)")
 _INLINED = re.compile(r"inlined_at[ \t]+\d+[ \t]+(\d+)")
@@ -147,7 +148,11 @@ def find_nvdisasm(cuda: Cuda) -> Path | None:
 
 
 def read_sass(text: str) -> tuple[SassInstruction, ...]:
-    """Instructions in the output of ``nvdisasm -gp -c``; in a loop is what lies between a label and a branch back."""
+    """Instructions in the output of ``nvdisasm -gp -c``; in a loop is what lies between a label and a branch back.
+
+    Divisions of 64-bit integers are routines of ptxas' own, straight code that stands behind the kernel's: each call
+    is followed by a copy of it, which has the line of the call.
+    """
     found: list[SassInstruction] = []
     for body in re.split(r"(?m)^(?=\s*\.section\s+\.text\.)", text):
         section = _SECTION.match(body)
@@ -161,19 +166,22 @@ def _read_function(name: str, body: str) -> list[SassInstruction]:
     labels: dict[str, int] = {}
     fresh: list[str] = []
     # aside: code that is of no line, because warps hardly ever go there or because it is a routine of ptxas' own
-    ptx_line, passed_over, aside, routine = 0, -1, False, False
+    ptx_line, passed_over, aside, routine = 0, -1, False, ""
+    routines: dict[str, list[int]] = {}
     for text in body.split("\n"):
         if note := _NOTE.match(text):
             ptx_line = int(note.group(1))
         elif label := _LABEL.match(text):
             fresh.append(label.group(1))
-            passed_over, aside = -1, routine
+            passed_over, aside = -1, bool(routine)
         elif code := _CODE.match(text):
             offset = int(code.group(1), 16)
             labels.update(dict.fromkeys(fresh, offset))
             fresh = []
             opcode, operands = code.group(3), code.group(5).strip()
             line = 0 if aside else ptx_line
+            if routine:
+                routines.setdefault(routine, []).append(len(rows))
             rows.append(SassInstruction(name, offset, opcode, tuple(code.group(4).split(".")[1:]), line, False,
                                         operands))  # fmt: skip
             if opcode == "BRA":
@@ -184,14 +192,25 @@ def _read_function(name: str, body: str) -> list[SassInstruction]:
                 aside = True
         elif (encoded := _ENCODED.match(text)) and rows:
             rows[-1] = replace(rows[-1], control=Control.decode(int(encoded.group(1), 16)))
-        elif _ROUTINE.match(text):
-            routine = aside = True
+        elif header := _ROUTINE.match(text):
+            routine, aside = header.group(1), True
     backs = {row.offset: _back(row, labels) for row in rows}
     loops = [(start, offset) for offset, start in backs.items() if start >= 0]
-    return [
+    rows = [
         replace(row, in_loop=any(start <= row.offset <= end for start, end in loops), back=backs[row.offset])
         for row in rows
     ]
+    return [passed for row in rows for passed in (row, *_called(row, rows, routines))]
+
+
+def _called(call: SassInstruction, rows: list[SassInstruction], routines: dict[str, list[int]]) -> list[SassInstruction]:
+    """The code of a division that is called, up to its return, as if it stood at the call."""
+    division = _DIVISION.match(call.operands) if call.opcode == "CALL" and call.ptx_line else None
+    if division is None:
+        return []
+    body = [rows[number] for number in routines.get(division.group(1), ())]
+    end = next((number for number, row in enumerate(body, start=1) if row.opcode == "RET"), 0)
+    return [replace(row, ptx_line=call.ptx_line, in_loop=call.in_loop, back=-1) for row in body[:end]]
 
 
 def _back(row: SassInstruction, labels: dict[str, int]) -> int:

@@ -11,8 +11,7 @@ in one round out of several; what its first round waits for counts where it was 
 stand here several times (ptxas unrolls and peels).  A basic block of the PTX then counts with the mean of its copies;
 of those in a loop where there are any, because what the loop leaves over is executed once.
 
-Not covered: routines of ptxas' own (division of 64-bit integers, unusual operands), bulk copies of Hopper, warps that
-take different paths.
+Not covered: routines of ptxas' own for unusual operands, bulk copies of Hopper, warps that take different paths.
 """
 
 from __future__ import annotations
