@@ -27,6 +27,7 @@ __global__ void sgemm(int n, int k, float alpha, const float* a, const float* b,
             *(float4*)&tile_b[at / BN][at % BN] = *(const float4*)&b[(start + at / BN) * n + column + at % BN];
         }
         __syncthreads();
+        #pragma unroll  // as in the steps before, where the compiler does so by itself: this body is too long for it
         for (int i = 0; i < BK; i++) {
             float left[TM], right[STRIPS][TN];
             for (int r = 0; r < TM; r++) left[r] = tile_a[i][y + r];
