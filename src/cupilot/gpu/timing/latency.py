@@ -14,11 +14,11 @@ from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.timing.throughput import SECTOR_BYTES, far_share, has_machine_code, warps, waves
 from cupilot.records import Launch
 
-BLOCK_CYCLES = 345.0
+BLOCK_CYCLES = 320.0
 """Start and end of a block: launch, parameters, draining (STREAM at low occupancy)."""
 STORE_CYCLES = 75.0
 """A block that stores ends when its last stores have left it (STREAM: stores only, against loads and stores)."""
-BARRIER_CYCLES = 75.0
+BARRIER_CYCLES = 60.0
 """What a barrier adds to the path of each warp: the block meets, and starts again together (reductions)."""
 QUEUE = 0.6
 """How much longer a round trip is when DRAM is as busy as it can be (STREAM from half to full occupancy)."""

@@ -2,8 +2,10 @@
 
 Resources overlap, but not perfectly, and not all alike:
 
-* the units of an SM run side by side (`SM_NORM`);
-* a warp that waits leaves them to others, if there are others and they are at another place (`WAIT_NORM`);
+* the units of an SM run side by side, almost as if alone (`SM_NORM`): SGEMM steps 6 and 7 differ by a third in their
+  wavefronts of shared memory, and were measured within 1 %;
+* a warp that waits leaves them to others, but blocks that are resident together start together, do the same, and so wait
+  together: that is nearly added (`WAIT_NORM`);
 * L2 and DRAM are shared by all SMs and are kept busy until the end (`CHIP_NORM`).
 
 Each joint time is a norm of its members: infinity would be perfect overlap, one none at all.  Members share it in
@@ -20,9 +22,9 @@ from cupilot.gpu.timing.latency import waiting
 from cupilot.gpu.timing.throughput import Parts, chip_times, has_machine_code, l1_cycles, shared_cycles, sm_times
 from cupilot.records import Launch, LineCost, MemoryOperation, Profile, Timing
 
-SM_NORM = 4.0
-WAIT_NORM = 1.5
-CHIP_NORM = 6.5
+SM_NORM = 12.0
+WAIT_NORM = 1.2
+CHIP_NORM = 9.0
 RAMP_S = 1.5e-6
 """Fixed time of a kernel on the device: start, fill, drain (small-kernel times)."""
 GAP_S = 1.0e-6
