@@ -203,7 +203,9 @@ def _read_function(name: str, body: str) -> list[SassInstruction]:
     return [passed for row in rows for passed in (row, *_called(row, rows, routines))]
 
 
-def _called(call: SassInstruction, rows: list[SassInstruction], routines: dict[str, list[int]]) -> list[SassInstruction]:
+def _called(
+    call: SassInstruction, rows: list[SassInstruction], routines: dict[str, list[int]]
+) -> list[SassInstruction]:
     """The code of a division that is called, up to its return, as if it stood at the call."""
     division = _DIVISION.match(call.operands) if call.opcode == "CALL" and call.ptx_line else None
     if division is None:

@@ -4,8 +4,8 @@ Resources overlap, but not perfectly, and not all alike:
 
 * the units of an SM run side by side, almost as if alone (`SM_NORM`): SGEMM steps 6 and 7 differ by a third in their
   wavefronts of shared memory, and were measured within 1 %;
-* a warp that waits leaves them to others, but blocks that are resident together start together, do the same, and so wait
-  together: that is nearly added (`WAIT_NORM`);
+* a warp that waits leaves them to others, but blocks that are resident together start together and do the same, and so
+  mostly wait together: that is nearly added (`WAIT_NORM`);
 * L2 and DRAM are shared by all SMs and are kept busy until the end (`CHIP_NORM`).
 
 Each joint time is a norm of its members: infinity would be perfect overlap, one none at all.  Members share it in
