@@ -286,6 +286,13 @@ def test_unrolled_code_counts_once() -> None:
     assert found[3] == {"int": 1 / 4, "path": 2 / 4}
 
 
+def test_unrolled_matrix_products_count_once() -> None:
+    """A loop of nothing else, so that they alone tell how many copies there are."""
+    product = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {};"
+    code = (*(step("HMMA", 24, line=1),) * 4, step("BRA", 5, line=2))
+    assert costs(code, [product, "@%p1 bra L;"], [1, 1], {4: 0})[1] == {"tensor": 1, "path": 24}
+
+
 def test_loads_of_copies_share_a_round_trip() -> None:
     code = (*(copy()[0],) * 4, *(copy()[1],) * 4, step("BRA", 5, line=4))
     assert costs(code, LOOP, [1, 1, 1, 1], {8: 0})[2]["trips"] == pytest.approx(1 / 4)

@@ -55,6 +55,8 @@ _SINGLE = (
     (re.compile(r"ld(?!\.param)\b"), ("LDG", "LDS", "LDL", "LD")),
     (re.compile(r"st(?!\.param)\b"), ("STG", "STS", "STL", "ST")),
     (re.compile(r"ldmatrix\b"), ("LDSM",)),
+    # the shapes that tensor cores have had since sm_80; others are made of several
+    (re.compile(r"mma\.sync\.aligned\.m16n8k(?:8|16|32)\.[\w.]*\.(?:f16|bf16|tf32|s8|u8)\."), ("HMMA", "IMMA")),
     (re.compile(r"cp\.async\.c[ag]\b"), ("LDGSTS",)),
     (re.compile(r"bar(?:rier)?\.sync\b"), ("BAR",)),
 )
