@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from cupilot.cli.environment import cache_folder
 from cupilot.contracts import Device
 from cupilot.devices import open_device
+
+# the same examples every time, however slow the machine is
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.load_profile("fixed")
 
 
 @pytest.fixture(scope="session")

@@ -131,7 +131,8 @@ def test_sources_are_named_once():
 
 
 @pytest.mark.parametrize(
-    ("part", "limit"), [("dependency", "latency"), ("tensor", "tensor"), ("fp16", "fp32"), ("dram", "dram"), ("l1", "l1")]
+    ("part", "limit"),
+    [("dependency", "latency"), ("tensor", "tensor"), ("fp16", "fp32"), ("dram", "dram"), ("l1", "l1")],
 )
 def test_the_limit_is_one_that_strategies_know(part, limit):
     evaluation = replace(Evaluation("k", "relu", "virtual:a100-80gb"), timing=timing(1e-3, part))

@@ -46,7 +46,7 @@ def test_an_unknown_card_is_answered_with_near_ones() -> None:
         (replace(CARD, excludes=("alpha",)), "no other card 'alpha'"),
         (replace(CARD, zones=("fast",)), "'fast' is none of"),
         (replace(CARD, zones=()), "at least one zone"),
-        (replace(CARD, relieves=("tensor",)), "'tensor' is none of"),
+        (replace(CARD, relieves=("tensors",)), "'tensors' is none of"),
         (replace(CARD, precisions=("fp8",)), "'fp8' is none of"),
         (replace(CARD, name="Alpha Beta"), "lower-case words"),
         (replace(CARD, parameters=(Parameter("n", ()),)), "choices must be"),

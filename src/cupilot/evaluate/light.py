@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cupilot.gpu.roofline import Bound
+from cupilot.gpu.roofline import Bound, product_precision
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.work import CONVOLUTIONS, TRANSPOSED, base_name, dense_products
 from cupilot.records import Failure, Task, Timing
@@ -40,7 +40,7 @@ def beyond_light(task: Task, timing: Timing, spec: GpuSpec) -> Failure | None:
     measured = timing.source == "measured"
     # the results of a call may still be in the L2 when it is over
     moved = task.minimal_bytes - (min(task.output_bytes, spec.l2_bytes) if measured else 0)
-    rate = fastest_flop_per_s(spec, task.precision) * (BOOST if measured else 1.0)
+    rate = fastest_flop_per_s(spec, product_precision(task)) * (BOOST if measured else 1.0)
     bound = Bound(moved, spec.dram_bytes_per_s, least_operations(task), rate)
     if timing.time_s >= TOLERANCE * bound.time_s:
         return None

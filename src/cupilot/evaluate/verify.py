@@ -6,8 +6,8 @@ of like magnitude, and at least one rounding of the result itself (its *level*).
 
 - every element is there, written, and of the right type; NaN and infinity stand where the reference
   (or PyTorch's float32, when float32 itself overflows) has them;
-- no element is off by more than ``element`` times its level, plus one rounding of the output's
-  root mean square and the smallest normal number (devices flush what is below);
+- no element is off by more than ``element`` times its level, plus one rounding of the output's root mean square
+  (``CANCELLED`` of them for products) and the smallest normal number (devices flush what is below);
 - the root mean square error is at most ``norm`` times that of the levels.
 
 The multiples depend on the declared precision.  For fp32 they let any order of summation pass (one float32 accumulator
@@ -30,6 +30,7 @@ import numpy as np
 
 from cupilot.arrays import Array, float_limits, is_floating
 from cupilot.contracts import Output
+from cupilot.gpu.work import sums_products
 from cupilot.records import Check, Failure, Task
 from cupilot.tasks import Case, Expectation, SlicedCase
 from cupilot.tasks.magnitude import bin_of, chunks
@@ -54,6 +55,9 @@ BUDGETS = {
 FINE = BUDGETS["fp32"].unit_roundoff
 CUT = 2.0
 """Roundings to a coarser type than float32 that a result may be off by, however exactly it was computed."""
+CANCELLED = 16.0
+"""Roundings of the output's root mean square that an element of a product may be off by: its terms are as large as
+that, and what is left of them when they cancel has their error.  One rounding anywhere else."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +69,17 @@ class _Limits:
     coarse: float
     coarse_norm: float
     smallest: float
+    floor: float = 1.0
 
     @classmethod
-    def of(cls, precision: str, dtype: np.dtype[Any], compared: int) -> _Limits:
+    def of(cls, precision: str, dtype: np.dtype[Any], compared: int, floor: float = 1.0) -> _Limits:
         """With few elements the norm says no more than an element, so its multiple approaches theirs."""
         budget, (stored, smallest) = BUDGETS[precision], float_limits(dtype)
         norm = min(budget.element, budget.norm * (1 + 4 / np.sqrt(max(1, compared))))
         # numbers that are cut off instead of rounded, as tensor cores do it, are off by up to two roundings all one
         # way; what is only stored in a coarser type is rounded to nearest, half as much in the mean
         declared, stored = (unit if unit > FINE else 0.0 for unit in (budget.unit_roundoff, stored))
-        return cls(budget.element, norm, CUT * max(declared, stored), max(CUT * declared, stored), smallest)
+        return cls(budget.element, norm, CUT * max(declared, stored), max(CUT * declared, stored), smallest, floor)
 
     @staticmethod
     def level(errors: Array, expected: Array) -> Array:
@@ -177,7 +182,8 @@ def _compare_output(
         got = got[wanted.positions if output.where is None else np.searchsorted(output.where, wanted.positions)]
     if not is_floating(got.dtype):
         return _compare_exact(case, index, output, got, wanted, strict)
-    limits = _Limits.of(precision, got.dtype, got.size)
+    floor = CANCELLED if sums_products(case.drawn.task) else 1.0
+    limits = _Limits.of(precision, got.dtype, got.size, floor)
     tally = _Tally()
     for part in chunks(got.size):
         _count(tally, got, wanted, limits, part)
@@ -245,7 +251,7 @@ def _count(tally: _Tally, values: Array, wanted: Expectation, limits: _Limits, p
         return
     error = np.abs(got - expected)
     level, storing = limits.level(wanted.errors[bin_of(expected)], expected), limits.storing(expected)
-    floor = FINE * wanted.scale + limits.smallest
+    floor = limits.floor * FINE * wanted.scale + limits.smallest
     strain = error / (limits.element * level + storing + floor)
     worst = int(np.argmax(strain))
     if strain[worst] > tally.worst:

@@ -1,11 +1,13 @@
 """Pointwise operators as C, from the table in ``pointwise.toml``; chains of them become one function.
 
-Covered: float32 operators of one tensor and constants, or of two tensors of the chain.
+Covered: float32 operators of tensors of the chain and constants, comparisons (whose results are bool) and choices
+between values, and losses that do not reduce.  Not covered: integers, and operators that round to another type.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,9 @@ from cupilot.gpu.work import base_name
 from cupilot.records import Op
 
 _TABLE = Path(__file__).with_name("pointwise.toml")
-_KEYS = {"expression", "defaults", "absent"}
+_KEYS = {"expression", "slots", "defaults", "absent", "loss"}
+_LETTERS = "xyz"
+_FUNCTION = re.compile(r"\b[a-z]\w*(?=\()")
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,15 @@ class Pointwise:
     result: str = "x"
     formula: str = ""
 
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Library functions that are called, each once."""
+        return tuple(dict.fromkeys(name for line in self.lines for name in _FUNCTION.findall(line)))
+
+
+class Symbol(str):
+    """A number that is known by name only."""
+
 
 def op_name(target: str) -> str:
     """The base name of a target, private spellings included: ``aten._softmax`` is ``softmax``."""
@@ -38,32 +51,59 @@ def op_name(target: str) -> str:
 
 
 def is_pointwise(op: Op) -> bool:
-    """Whether the table knows the operator with these attributes."""
+    """Whether the table knows the operator with these attributes, each element by itself."""
+    return _fits(op) and (not _table()[op_name(op.target)].get("loss") or op.attribute("reduction") == 0)
+
+
+def is_loss(op: Op) -> bool:
+    """Whether the operator is the mean or the sum of what the table knows of each element."""
+    return _fits(op) and bool(_table()[op_name(op.target)].get("loss")) and op.attribute("reduction") in (1, 2)
+
+
+def slots(op: Op) -> tuple[str, ...]:
+    """Names of the operands, be they tensors or numbers, of an operator that the table knows."""
+    return tuple(_table()[op_name(op.target)]["slots"])
+
+
+def _fits(op: Op) -> bool:
     entry = _table().get(op_name(op.target))
-    return entry is not None and all(op.attribute(name) is None for name in entry.get("absent", ()))
+    if entry is None or any(op.attribute(name) is not None for name in entry.get("absent", ())):
+        return False
+    given = sum(op.attribute(name) is not None for name in slots(op))
+    return bool(op.operands) and len(op.operands) + given == len(slots(op))
 
 
-def chain(steps: Sequence[Op], sources: Mapping[str, str]) -> Pointwise:
-    """C statements for operators that follow each other; ``sources`` has the C of every tensor they start from."""
+def chain(
+    steps: Sequence[Op], sources: Mapping[str, str], numbers: Mapping[tuple[str, str], str] | None = None
+) -> Pointwise:
+    """C statements for operators that follow each other; ``sources`` has the C of every tensor they start from.
+
+    ``numbers`` has the C of constants that are not to be written into the code, by operator and slot.
+    """
     names = dict(sources)
     lines: list[str] = []
     for index, op in enumerate(steps, start=1):
         names[op.name] = f"v{index}"
-        expression = _expression(op, [names[operand] for operand in op.operands])
-        lines.append(f"const float v{index} = {expression};")
+        known = {slot: Symbol(text) for (name, slot), text in (numbers or {}).items() if name == op.name}
+        expression = _expression(op, [names[operand] for operand in op.operands], known)
+        lines.append(f"const {'bool' if op.output.dtype == 'bool' else 'float'} v{index} = {expression};")
     formula = " -> ".join(op_name(op.target) for op in steps)
     return Pointwise(tuple(lines), names[steps[-1].name], formula) if steps else Pointwise()
 
 
-def _expression(op: Op, operands: Sequence[str]) -> str:
+def _expression(op: Op, operands: Sequence[str], numbers: Mapping[str, Symbol]) -> str:
     entry = _table()[op_name(op.target)]
-    values: dict[str, Any] = {**entry.get("defaults", {}), **dict(op.attributes)}
-    second = operands[1] if len(operands) > 1 else literal(values["other"]) if "other" in values else None
-    return _template(entry["expression"]).render(**{**values, "x": operands[0], "y": second})
+    values: dict[str, Any] = {**entry.get("defaults", {}), **dict(op.attributes), **numbers}
+    tensors = iter(operands)
+    filled = [next(tensors) if values.get(slot) is None else literal(values[slot]) for slot in slots(op)]
+    letters = dict(zip(_LETTERS, filled, strict=False))
+    return _template(entry["expression"]).render({**values, **letters})
 
 
-def literal(value: float) -> str:
+def literal(value: float | Symbol) -> str:
     """A number as a C float literal; the shortest text that reads back as the same double."""
+    if isinstance(value, Symbol):
+        return str(value)
     number = float(value)
     if math.isnan(number):
         return "NAN"
@@ -84,8 +124,7 @@ def _table() -> Mapping[str, Mapping[str, Any]]:
     table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
     for name, entry in table.items():
         unknown = sorted(set(entry) - _KEYS)
-        if unknown or "expression" not in entry:
-            raise DataError(
-                f"{_TABLE.name}: [{name}] must have an expression and no key but {', '.join(sorted(_KEYS))}"
-            )
+        if unknown or not {"expression", "slots"} <= set(entry):
+            known = ", ".join(sorted(_KEYS))
+            raise DataError(f"{_TABLE.name}: [{name}] must have an expression, slots, and no key but {known}")
     return table

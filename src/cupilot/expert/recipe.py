@@ -75,10 +75,11 @@ class Smaller:
 
 @dataclass(frozen=True)
 class Start:
-    """A point of the space worth trying early; ``limits`` says when."""
+    """A point of the space worth trying early; ``limits`` says when, and ``when`` for which tasks, by their facts."""
 
     moves: tuple[str, ...]
     limits: tuple[str, ...] = ()
+    when: str = "True"
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,8 @@ def _check_expressions(recipe: Recipe, where: str) -> None:
     for name, expression in recipe.facts:
         check_names(expression, known, where)
         known.append(name)
+    for start in recipe.starts:
+        check_names(start.when, known, where)
     known += [identifier(move.card) for move in recipe.moves]
     for name, expression in recipe.derived:
         check_names(expression, known, where)

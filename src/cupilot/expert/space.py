@@ -69,8 +69,10 @@ class Space:
         return self.problem.recipe.realised(card)
 
     def _own_needs(self, card: str) -> tuple[str, ...]:
+        """Of this recipe; what the task's precision does not allow is not needed."""
         realised = self._realised(card)
-        return realised.needs if realised is not None else ()
+        needs = realised.needs if realised is not None else ()
+        return tuple(need for need in needs if any(name in self.cards for name in need.split("|")))
 
     def _allowed(self, card: str, parameter: str) -> tuple[Value, ...]:
         known = {p.name for p in self.deck.card(card).parameters}
@@ -112,6 +114,7 @@ class Space:
 
     def _complete(self, moves: dict[str, Move]) -> dict[str, Move]:
         """Pull in what is needed; drop what needs something excluded by the rest."""
+        dropped: set[str] = set()  # or what needs it would pull it in again, without end
         while True:
             missing = [(card, need) for card in sorted(moves) for need in self._needs(card) if not _met(need, moves)]
             if not missing:
@@ -120,11 +123,13 @@ class Space:
             free = [
                 name
                 for name in need.split("|")
-                if name in self.cards and not any(self.deck.excluded(name, other) for other in moves)
-            ]
+                if name in self.cards and name not in dropped
+                and not any(self.deck.excluded(name, other) for other in moves)
+            ]  # fmt: skip
             if free:
                 moves = {**moves, free[0]: self.default(free[0], f"needed by {card}")}
             else:
+                dropped.add(card)
                 moves = {name: move for name, move in moves.items() if name != card}
 
     def _needs(self, card: str) -> tuple[str, ...]:
@@ -198,7 +203,8 @@ class Space:
     def starts(self, limit: str) -> tuple[Strategy, ...]:
         """The recipe's starting points, those for this limit first, made legal for this task."""
         found: list[Strategy] = []
-        for start in sorted(self.problem.recipe.starts, key=lambda start: limit not in start.limits):
+        known = [start for start in self.problem.recipe.starts if value_of(start.when, self.problem.facts)]
+        for start in sorted(known, key=lambda start: limit not in start.limits):
             moves = parse("\n".join(start.moves), self.deck).moves
             reasoned = Strategy(tuple(replace(move, reason="a known starting point") for move in moves))
             strategy = self.effective(self.repair(reasoned))

@@ -280,8 +280,20 @@ def reachable_s(spec: GpuSpec, task: Task, flop: float) -> float:
     return max(spec.dram_s(task.input_bytes, task.output_bytes), flop / _peak(spec, task))
 
 
+def product_precision(task: Task) -> str:
+    """What tensor cores take the task's factors for: tensors of 16-bit numbers as they are, whatever the precision."""
+    stored = {argument.tensor.dtype for argument in task.arguments if argument.tensor is not None}
+    narrow = {"float16": "fp16", "bfloat16": "bf16"}
+    return narrow.get(stored.pop(), task.precision) if len(stored) == 1 else task.precision
+
+
 def _peak(spec: GpuSpec, task: Task) -> float:
     core, tensor = ceilings(spec, task.precision)
     if task.precision != "fp32":
         return tensor
-    return max(core, spec.tf32_tensor_flop_per_s / SPLIT_PRODUCTS) if needed_flop(task) else core
+    if not needed_flop(task):
+        return core
+    precision = product_precision(task)
+    if precision != "fp32":
+        return ceilings(spec, precision)[1]
+    return max(core, spec.tf32_tensor_flop_per_s / SPLIT_PRODUCTS)

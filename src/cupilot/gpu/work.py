@@ -6,11 +6,12 @@ few operations per element.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from cupilot.records import Op, Task, TensorSpec
 
-PRODUCTS = frozenset({"mm", "bmm", "matmul", "addmm", "baddbmm", "linear", "mv", "dot"})
+PRODUCTS = frozenset({"mm", "bmm", "matmul", "addmm", "baddbmm", "linear", "mv", "dot", "einsum"})
 VIEWS = frozenset({
     "view", "reshape", "_unsafe_view", "permute", "transpose", "t", "numpy_T", "squeeze", "unsqueeze", "expand",
     "flatten", "unflatten", "slice", "select", "alias", "detach", "contiguous", "narrow", "split", "chunk",
@@ -39,6 +40,18 @@ def tensors(task: Task) -> dict[str, TensorSpec]:
     return named | {op.name: op.output for op in task.graph}
 
 
+def _product_flop(op: Op, name: str, operands: Sequence[TensorSpec]) -> float:
+    """Two operations for each result and inner step; of an einsum, for each combination of its letters."""
+    if name == "einsum":
+        terms = str(op.attribute("equation", "")).replace(" ", "").split("->")[0].split(",")
+        named = [
+            pair for term, spec in zip(terms, operands, strict=False) for pair in zip(term, spec.shape, strict=False)
+        ]
+        return 2.0 * prod(dict(named).values())
+    left = operands[1] if name in ("addmm", "baddbmm") else operands[0]
+    return 2.0 * op.output.elements * left.shape[-1]
+
+
 def op_flop(op: Op, known: dict[str, TensorSpec]) -> float:
     """Floating-point operations of one operator."""
     name = base_name(op.target)
@@ -46,8 +59,7 @@ def op_flop(op: Op, known: dict[str, TensorSpec]) -> float:
     if name in VIEWS or not operands:
         return 0.0
     if name in PRODUCTS:
-        left = operands[1] if name in ("addmm", "baddbmm") else operands[0]
-        return 2.0 * op.output.elements * left.shape[-1]
+        return _product_flop(op, name, operands)
     if name in CONVOLUTIONS:
         transposed = name.endswith("convolution") and bool(op.attribute("transposed", False))
         return 2.0 * (operands[0] if transposed else op.output).elements * prod(operands[1].shape[1:])
@@ -90,6 +102,11 @@ def dense_products(task: Task) -> tuple[tuple[Op, float], ...]:
 
 def _goes_on_whole(task: Task, name: str, products: frozenset[str]) -> bool:
     return all(base_name(op.target) in DENSE | WHOLE_VIEWS | products for op in task.graph if name in op.operands)
+
+
+def sums_products(task: Task) -> bool:
+    """Whether results are sums of products, in which large terms may cancel."""
+    return any(base_name(op.target) in PRODUCTS | CONVOLUTIONS | TRANSPOSED | {ATTENTION} for op in task.graph)
 
 
 def needed_flop(task: Task) -> float:

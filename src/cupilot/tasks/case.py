@@ -272,8 +272,10 @@ class _Artist:
             value = self._own[index]
             return value.contiguous() if isinstance(value, torch.Tensor) else value
         if self._kind == "permuted":
-            value = to_array(self._own[index])
-            return to_tensor(self._rng.permutation(value, axis=0) if value.ndim else value)
+            value, structure = to_array(self._own[index]), self._structure(index)
+            mixed = self._rng.permutation(value, axis=0) if value.ndim else value
+            keeps = structure.zero_outside or structure.symmetric
+            return to_tensor(impose(structure, mixed, self._rng) if keeps else mixed)
         return self._fresh(argument.tensor, self._structure(index))
 
     def _fresh(self, spec: TensorSpec, structure: Structure) -> torch.Tensor:

@@ -37,17 +37,16 @@ torch::Tensor forward(torch::Tensor x) {
     TORCH_CHECK(x.is_cuda(), "x must be on a CUDA device");
     TORCH_CHECK(x.scalar_type() == torch::kFloat32, "x must be float32");
     TORCH_CHECK(x.is_contiguous(), "x must be contiguous");
-
     auto y = torch::empty_like(x);
-    const int64_t n = x.numel();
+    const int64_t n = y.numel();
     if (n == 0) return y;
-    const float* in = x.data_ptr<float>();
-    float* out = y.data_ptr<float>();
     const int64_t items = n;
     constexpr int64_t per_block = kThreads;
     int64_t blocks = (items + per_block - 1) / per_block;
-    TORCH_CHECK(blocks <= INT_MAX, "x has too many elements for one launch");
-    elementwise<<<unsigned(blocks), kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(in, out, n);
+    TORCH_CHECK(blocks <= INT_MAX, "there are too many elements for one launch");
+    const auto stream = at::cuda::getCurrentCUDAStream();
+    elementwise<<<unsigned(blocks), kThreads, 0, stream>>>(
+        x.data_ptr<float>(), y.data_ptr<float>(), n);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return y;
 }

@@ -3,10 +3,10 @@
 import torch
 
 BATCH = 8
-I = 256
-J = 512
-L = 256
-K = 768
+ROWS = 256
+COLUMNS = 512
+INNER = 256
+DEPTH = 768
 
 
 class Model(torch.nn.Module):
@@ -15,7 +15,7 @@ class Model(torch.nn.Module):
 
 
 def get_inputs():
-    return [torch.rand(BATCH, I, J, L), torch.rand(L, K)]
+    return [torch.rand(BATCH, ROWS, COLUMNS, INNER), torch.rand(INNER, DEPTH)]
 
 
 def get_init_inputs():

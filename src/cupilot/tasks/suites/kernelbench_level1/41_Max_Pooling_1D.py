@@ -14,7 +14,9 @@ DILATION = 3
 class Model(torch.nn.Module):
     def __init__(self, kernel_size, stride, padding, dilation, return_indices):
         super().__init__()
-        self.pool = torch.nn.MaxPool1d(kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation, return_indices=return_indices)
+        self.pool = torch.nn.MaxPool1d(
+            kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation, return_indices=return_indices
+        )
 
     def forward(self, x):
         return self.pool(x)

@@ -11,7 +11,20 @@ KERNEL_WIDTH = 7
 
 
 class Model(torch.nn.Module):
-    def __init__(self, in_channels, out_channels, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups):
+    def __init__(
+        self,
+        in_channels,
+        out_channels,
+        kernel_h,
+        kernel_w,
+        stride_h,
+        stride_w,
+        pad_h,
+        pad_w,
+        dilation_h,
+        dilation_w,
+        groups,
+    ):
         super().__init__()
         self.conv2d = torch.nn.Conv2d(
             in_channels,
