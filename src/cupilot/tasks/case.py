@@ -305,11 +305,13 @@ class _Artist:
 
 
 def native_results(drawn: Drawn, inputs: Sequence[Any]) -> tuple[Array, ...]:
-    """PyTorch's own result; on copies, because a module may write to its inputs and buffers."""
+    """PyTorch's own result, as on a GPU; on copies, because a module may write to its inputs and buffers."""
     import torch
 
+    from cupilot.tasks.single import SingleScans
+
     copies = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in inputs)
-    with isolated(drawn.seed):
+    with isolated(drawn.seed), SingleScans():  # type: ignore[no-untyped-call]
         outputs = run_model(_copy(drawn.model), copies, drawn.task.name)
     return tuple(to_array(output) for output in outputs)
 
