@@ -47,7 +47,10 @@ def optimize(example: str, folder: Path, name: str) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize(("example", "gain", "twice"), [("matmul", 8.0, True), ("softmax", 1.5, False)])
+@pytest.mark.parametrize(
+    ("example", "gain", "twice"),
+    [("matmul", 8.0, True), pytest.param("softmax", 1.5, False, marks=pytest.mark.slow)],
+)
 def test_optimize_finds_a_faster_kernel_and_the_same_one_again(
     tmp_path: Path, example: str, gain: float, twice: bool
 ) -> None:

@@ -42,7 +42,7 @@ class CardCase:
 def registers(evaluation: Evaluation) -> float:
     """Of the launch with most."""
     assert evaluation.profile is not None
-    return float(max(launch.registers for launch in evaluation.profile.launches))
+    return float(max(launch.resources.registers for launch in evaluation.profile.launches))
 
 
 def time_s(evaluation: Evaluation) -> float:
