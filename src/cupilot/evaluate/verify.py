@@ -56,8 +56,8 @@ FINE = BUDGETS["fp32"].unit_roundoff
 CUT = 2.0
 """Roundings to a coarser type than float32 that a result may be off by, however exactly it was computed."""
 CANCELLED = 16.0
-"""Roundings of the output's root mean square, in the declared precision, that an element of a product may be off by:
-its terms are as large as that, and what is left of them when they cancel has their error.  One of float32 elsewhere."""
+"""Roundings of the output's root mean square that an element of a product may be off by: its terms are as large as
+that, and what is left of them when they cancel has their error.  One rounding anywhere else."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,7 @@ def _compare_output(
         got = got[wanted.positions if output.where is None else np.searchsorted(output.where, wanted.positions)]
     if not is_floating(got.dtype):
         return _compare_exact(case, index, output, got, wanted, strict)
-    coarser = BUDGETS[precision].unit_roundoff / FINE
-    floor = CANCELLED * coarser if sums_products(case.drawn.task) else 1.0
+    floor = CANCELLED if sums_products(case.drawn.task) else 1.0
     limits = _Limits.of(precision, got.dtype, got.size, floor)
     tally = _Tally()
     for part in chunks(got.size):
