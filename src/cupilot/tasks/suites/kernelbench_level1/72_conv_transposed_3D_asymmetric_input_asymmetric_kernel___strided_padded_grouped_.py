@@ -2,9 +2,9 @@
 
 import torch
 
-WIDTH = 48
 BATCH = 8
 CHANNELS = 32
+WIDTH = 48
 
 
 class Model(torch.nn.Module):
