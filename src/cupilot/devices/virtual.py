@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -60,7 +61,8 @@ class VirtualDevice:
         self._solutions = SolutionBuilder(self._arch, cache, self._cuda)
         self._runtime: Path | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="cupilot-")
-        self._files: dict[int, tuple[Array, Path]] = {}
+        self._files: dict[int, Path] = {}
+        self._written = 0
         self._lock = threading.Lock()
 
     @property
@@ -139,14 +141,24 @@ class VirtualDevice:
         return JobArgument(value=value)
 
     def _file(self, array: Array) -> Path:
-        """Arrays are the same for all candidates of a task, so each is written once; of a tiled one, its tile."""
+        """Arrays are the same for all candidates of a task, so each is written once; of a tiled one, its tile.
+
+        A file goes with its array: a suite's tasks one after another would fill any disk.
+        """
         with self._lock:
             if id(array) not in self._files:
-                path = Path(self._scratch.name) / f"array{len(self._files)}"
+                path = Path(self._scratch.name) / f"array{self._written}"
                 tile = array.tile if isinstance(array, Tiled) else None
                 np.ascontiguousarray(array if tile is None else tile).reshape(-1).view(np.uint8).tofile(path)
-                self._files[id(array)] = (array, path)
-            return self._files[id(array)][1]
+                self._files[id(array)] = path
+                self._written += 1
+                # may run at any moment, so it takes no lock: each step is one operation of a dictionary or a file
+                weakref.finalize(array, _forget, self._files, id(array))
+            return self._files[id(array)]
+
+
+def _forget(files: dict[int, Path], key: int) -> None:
+    files.pop(key).unlink(missing_ok=True)
 
 
 def _result(number: int, ended: Ended, timeout_s: float) -> Outcome | Failure:

@@ -8,6 +8,7 @@ sizes that are all different; only what holds there, on several parts, is used.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
@@ -214,6 +215,7 @@ class SlicedCase(Drafted):
     _known: dict[int, list[tuple[Array, ...]]] = field(default_factory=dict)
     _total: tuple[Expectation, ...] = ()
     _corner: tuple[tuple[Array, ...], ...] = ()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def is_known(self) -> bool:
@@ -225,7 +227,14 @@ class SlicedCase(Drafted):
         return self.slicing is None or self.slicing.rule in ("mean", "sum")
 
     def expectation(self, output: int, where: Array | None) -> Expectation:
-        """What elements in some slices should be, out of those at ``where``; slices come from every quarter."""
+        """What elements in some slices should be, out of those at ``where``; slices come from every quarter.
+
+        One at a time: what one caller has learnt, the next need not, and references of large tasks take gigabytes.
+        """
+        with self._lock:
+            return self._expectation(output, where)
+
+    def _expectation(self, output: int, where: Array | None) -> Expectation:
         assert self.slicing is not None
         if self.needs_all:
             return self._totals(self.slicing)[output]
@@ -273,13 +282,19 @@ class SlicedCase(Drafted):
     def _learn(self, indices: list[int]) -> None:
         if not indices or self.slicing is None:
             return
-        part = part_of(self.drawn, self.slicing, np.array(indices))
+        # where not even the fewest slices stay within the elements, PyTorch's own buffers are large as well
+        step = max(1, min(len(indices), self._affordable()))
+        for start in range(0, len(indices), step):
+            self._learn_at_once(self.slicing, indices[start : start + step])
+
+    def _learn_at_once(self, slicing: Slicing, indices: list[int]) -> None:
+        part = part_of(self.drawn, slicing, np.array(indices))
         wide = wide_results(part, part.inputs)
         results = wide, native_results(part, part.inputs), rounded_results(part) or wide
-        axis = self.slicing.output_axis
         for place, index in enumerate(indices):
             self._known[index] = [
-                tuple(_flat(result, axis, place) for result in output) for output in zip(*results, strict=True)
+                tuple(_flat(result, slicing.output_axis, place) for result in output)
+                for output in zip(*results, strict=True)
             ]
 
     def _in_corner(self, slicing: Slicing, output: int, where: Array | None) -> Expectation:
