@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from cupilot.evaluate.baseline import baseline, softmax_reads
+from cupilot.evaluate.baseline import CONVOLUTION_SHARE, baseline, softmax_reads
 from cupilot.gpu import load_spec
 from cupilot.records import Argument, Op, Task, TensorSpec
 
@@ -120,3 +120,14 @@ def test_half_products_use_the_tensor_cores():
 @pytest.mark.parametrize(("row", "reads"), [(1024, 1), (8192, 1), (12288, 3), (393216, 3)])
 def test_softmax_rows_that_fit_are_read_once(row, reads):
     assert softmax_reads(tensor(4, row), A100) == reads
+
+
+def test_convolutions_go_by_their_operations_and_say_how_surely():
+    image, weight, result = tensor(8, 64, 512, 256), tensor(128, 64, 5, 7), tensor(8, 128, 508, 250)
+    task = make_task([image, weight], ("aten.conv2d", ("x0", "x1"), result))
+    timed = baseline(task, A100, "d")
+    flop = 2.0 * result.elements * 64 * 5 * 7
+    assert timed.time_s == pytest.approx(flop / (CONVOLUTION_SHARE * A100.tf32_tensor_flop_per_s), rel=0.01)
+    assert timed.limit == "tensor"
+    assert "up to five times off" in timed.note
+    assert "bytes alone" not in timed.note

@@ -12,8 +12,9 @@ from expert_tasks import FAMILIES, brief, elementwise_task, matmul_task, softmax
 from cupilot.contracts import Agents
 from cupilot.errors import UnmatchedTask
 from cupilot.expert import Expert
+from cupilot.expert.prophet import WORDS
 from cupilot.records import Evaluation, Failure, Guidance, Individual, Kernel, Move, Strategy, Task, Timing
-from cupilot.strategies import distance, load_deck, parse, same
+from cupilot.strategies import LIMITS, distance, load_deck, parse, same
 from cupilot.testing.agents import AgentsContract
 from cupilot.testing.samples import EVALUATION, SPEC
 
@@ -164,3 +165,7 @@ def test_an_unknown_task_is_refused_by_every_role(guidance: Guidance) -> None:
         EXPERT.generate(brief(task))
     with pytest.raises(UnmatchedTask):
         EXPERT.initialize(brief(task, guidance), 4, Random(0))
+
+
+def test_every_limit_that_cards_relieve_has_words():
+    assert set(WORDS) == set(LIMITS)

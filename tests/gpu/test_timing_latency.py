@@ -75,7 +75,7 @@ def test_without_loads_there_is_nothing_to_wait_for():
     assert waiting(make_launch(warp_instructions=1e6), A100).memory_s == 0.0
 
 
-@pytest.mark.parametrize(("over", "share"), [(0.0, 0.0), (0.25, 0.5), (0.5, 1.0), (5.0, 1.0)])
+@pytest.mark.parametrize(("over", "share"), [(-0.1, 0.0), (0.15, 0.5), (0.4, 1.0), (5.0, 1.0)])
 def test_the_far_partition_is_further(over, share):
     footprint = NEAR_BYTES * (1 + over)
     found = load_latency_cycles(make_loads(100, 100, 100, footprint_bytes=footprint), A100)

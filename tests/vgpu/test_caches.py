@@ -44,9 +44,16 @@ def test_what_fits_into_l1_is_read_once(bench: Bench, eighths: int) -> None:
     assert ran["l2_read_sectors"] == steps * 16
 
 
-def test_what_is_as_large_as_l1_hardly_misses(bench: Bench) -> None:
+def test_what_is_as_large_as_l1_misses_little(bench: Bench) -> None:
+    """As far as it does not begin at the first set."""
     steps = l1_lines(bench) * LINE // 512
-    assert read(bench, steps, 512)["l2_read_sectors"] <= 1.1 * steps * 16
+    assert read(bench, steps, 512)["l2_read_sectors"] <= 1.25 * steps * 16
+
+
+def test_somewhat_larger_than_l1_keeps_a_part(bench: Bench) -> None:
+    """A tenth more: the sets that have a line too many lose all of theirs, the others nothing."""
+    steps = l1_lines(bench) * 11 // 10 * LINE // 512
+    assert 1.2 * steps * 16 < read(bench, steps, 512)["l2_read_sectors"] < 1.8 * steps * 16
 
 
 def test_what_is_twice_as_large_is_read_twice(bench: Bench) -> None:
@@ -85,6 +92,5 @@ def test_a_blocks_share_of_l2(bench: Bench, eighths: int, passes: int) -> None:
     steps = share * eighths // 8 // 512
     ran = read(bench, steps, 512, grid=64, sample_budget=1)
     total = 64 * steps * 512
-    assert total > 0.8 * bench.machine.spec.l2_bytes
     assert ran["l2_read_sectors"] == PASSES * total / SECTOR
     assert ran["dram_read_bytes"] == passes * total

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from ptxkit import INDEX, Bench, Blank, Ran, pointer
 
+from cupilot.vgpu.counters import BufferTraffic, dram_bytes, overflow
+
 DATA = np.zeros(8192, np.uint32)
 
 
@@ -351,3 +353,24 @@ def test_every_counter_says_where_it_is_from(bench: Bench) -> None:
     sources = {c.name: c.source for c in ran.launch.counters}
     assert set(sources.values()) == {"PTX", "model"}
     assert sources["dram_read_bytes"] == "model"
+
+
+# --- what L2 keeps ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "everywhere", "lost"),
+    # one SM's data may fill it; what all SMs read is kept for each half of them
+    [(0.4, True, 0.0), (0.84, True, 0.5), (1.2, True, 1.0), (3.0, True, 1.0), (1.0, False, 0.0), (1.225, False, 0.5),
+     (1.5, False, 1.0)],
+)  # fmt: skip
+def test_l2_loses_what_does_not_fit(size: float, everywhere: bool, lost: float) -> None:
+    assert overflow(size * 40e6, 40_000_000, everywhere) == pytest.approx(lost)
+
+
+@pytest.mark.parametrize(("buffer", "dram"), [(8e6, 8e6), (33.6e6, 2.5 * 33.6e6), (80e6, 4 * 80e6)])
+def test_four_waves_that_read_the_same_buffer(buffer: float, dram: float) -> None:
+    """Within L2 once, far beyond it four times, around its size in between."""
+    sectors = int(buffer) // 32
+    traffic = BufferTraffic(int(buffer), 4 * sectors, 0, 4 * sectors, 0, 4 * sectors, 0)
+    assert dram_bytes([traffic], 1.0, 4, 40_000_000)["dram_read_bytes"] == pytest.approx(dram, rel=1e-3)

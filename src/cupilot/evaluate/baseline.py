@@ -1,8 +1,9 @@
 """PyTorch eager's time for a task, modelled: one library kernel per operator of the graph.
 
 Covers pointwise operators and simple reductions (a pass over memory), matrix products (the vendor's
-library), softmax over the last dimension, and views (free).  Convolutions, norms, pooling, scans and
-whatever else is not listed are estimated from their bytes alone, and the note says so.  Not covered:
+library), softmax over the last dimension, and views (free).  Convolutions go by their operations at the
+rate that most recorded ones have, which single ones miss by a factor of up to five either way; norms,
+pooling, scans and whatever else is not listed by their bytes alone.  The note says so.  Not covered:
 operators that eager mode runs as several kernels, the host's own time per call, and data that stays
 in the L2 between operators.
 """
@@ -13,7 +14,7 @@ from math import ceil
 
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.timing import GAP_S, Parts, combine, with_minimum
-from cupilot.gpu.work import PRODUCTS, SOFTMAX, VIEWS, base_name, op_flop, tensors
+from cupilot.gpu.work import CONVOLUTIONS, PRODUCTS, SOFTMAX, TRANSPOSED, VIEWS, base_name, op_flop, tensors
 from cupilot.records import ITEM_BYTES, Op, Task, TensorSpec, Timing
 
 POINTWISE = frozenset({
@@ -33,6 +34,10 @@ SPLIT_K = 256
 TENSOR_SHARE = 0.75
 """Share of the tensor cores' peak that library products in half precision reach."""
 
+CONVOLUTION_SHARE = 0.16
+"""Share of the tensor cores' peak that PyTorch's convolutions reach, which use tf32 unless told otherwise (A100: six
+of twenty recorded ones have 24 to 28 of 156 Tflop/s, the others 1.5 to 112)."""
+
 
 def baseline(task: Task, spec: GpuSpec, device: str) -> Timing:
     """The sum of the operators' kernel times and the gaps between them; the breakdown is by operator."""
@@ -48,12 +53,14 @@ def baseline(task: Task, spec: GpuSpec, device: str) -> Timing:
             limits[name] = limits.get(name, 0.0) + time_s
     guessed = sorted({op.target for op, _ in steps if not is_modelled(op)})
     note = "PyTorch eager, modelled" + (f"; from bytes alone: {', '.join(guessed)}" if guessed else "")
+    if any(base_name(op.target) in CONVOLUTIONS | TRANSPOSED for op, _ in steps):
+        note += "; convolutions at their most usual rate, up to five times off"
     limit = max(limits, key=lambda name: limits[name])
     return Timing(sum(t for _, t in breakdown), "modelled", device, limit, tuple(breakdown), note)
 
 
 def is_modelled(op: Op) -> bool:
-    return base_name(op.target) in POINTWISE | REDUCTIONS | PRODUCTS | SOFTMAX
+    return base_name(op.target) in POINTWISE | REDUCTIONS | PRODUCTS | SOFTMAX | CONVOLUTIONS | TRANSPOSED
 
 
 def read_bytes(task: Task) -> dict[str, float]:
@@ -76,6 +83,10 @@ def op_parts(op: Op, known: dict[str, TensorSpec], sizes: dict[str, float], spec
     if name in PRODUCTS:
         half = op.output.dtype in ("float16", "bfloat16")
         times["tensor" if half else "fp32"] = product_s(op, known, spec, half)
+    elif name in CONVOLUTIONS | TRANSPOSED:
+        tensor = spec.tf32_tensor_flop_per_s if op.output.dtype == "float32" else spec.fp16_tensor_flop_per_s
+        rate = CONVOLUTION_SHARE * tensor or spec.sgemm_flop_per_s
+        times["tensor" if tensor else "fp32"] = op_flop(op, known) / rate
     return with_minimum(combine(times), spec)
 
 

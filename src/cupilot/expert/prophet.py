@@ -9,8 +9,9 @@ from cupilot.strategies import LIMITS
 
 WORDS = {
     "dram": "traffic to DRAM", "l2": "traffic to L2", "l1": "global accesses through L1", "shared": "shared memory",
-    "fp32": "the fp32 units", "int": "integer arithmetic", "sfu": "the special function units",
-    "issue": "instruction issue", "latency": "latency that nothing hides", "launch": "the cost of launching",
+    "fp32": "the fp32 units", "tensor": "the tensor cores", "int": "integer arithmetic",
+    "sfu": "the special function units", "issue": "instruction issue", "latency": "latency that nothing hides",
+    "launch": "the cost of launching",
 }  # fmt: skip
 
 

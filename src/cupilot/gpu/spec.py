@@ -15,7 +15,9 @@ class GpuSpec:
     accumulation, and zero where there is no such unit.  ``fp16_lanes_per_sm`` are lanes of packed
     arithmetic, two numbers each.  ``l2_latency_cycles`` is that of the ``l2_near_bytes`` beside an
     SM; where the L2 is one partition, all of it is near.  ``l1_bytes_per_sm`` is shared by L1 and
-    shared memory; ``shared_carveouts`` are the sizes in bytes that shared memory can have of it.
+    shared memory; ``shared_carveouts`` are the sizes in bytes that shared memory can have of it, and
+    ``l1_kept_bytes_per_sm`` is what L1 keeps of a ring of pointers when shared memory has none.
+    ``mma_share`` is what `mma.sync` sustains of the tensor cores' peak in large products.
     """
 
     name: str
@@ -37,6 +39,7 @@ class GpuSpec:
     fp8_tensor_flop_per_s: float
     fp64_tensor_flop_per_s: float
     int8_tensor_op_per_s: float
+    mma_share: float
     sgemm_flop_per_s: float
     registers_per_sm: int
     registers_per_thread: int
@@ -49,6 +52,7 @@ class GpuSpec:
     shared_bytes_per_block_optin: int
     shared_carveouts: tuple[int, ...]
     l1_bytes_per_sm: int
+    l1_kept_bytes_per_sm: int
     l2_bytes: int
     l2_near_bytes: int
     l2_bytes_per_s: float

@@ -7,7 +7,8 @@ of L2 are simulated while blocks run; how much of the L2 traffic reaches DRAM is
 * what one block reads twice at a distance that its share of L2 cannot hold is read twice (`passes`);
 * blocks that run at the same time advance together and share what they read, so one wave reads a
   buffer at most once per pass;
-* when all buffers together fit into L2, every later wave finds them there.
+* when all buffers together fit into L2, every later wave and pass finds them there; where they almost do, a part
+  of them (`overflow`).
 
 Not covered: constant memory, and the lanes that a guard (``@p``) switches off within a basic block: they count as
 active for instructions and floating-point operations, not for memory.
@@ -144,12 +145,24 @@ def memory_counters(code: KernelCode, sites: Sequence[SiteCount]) -> Sums:
     return totals
 
 
-def dram_bytes(traffic: Iterable[BufferTraffic], scale: float, waves: float, l2_bytes: int) -> dict[str, float]:
+def overflow(footprint_bytes: float, l2_bytes: int, everywhere: bool) -> float:
+    """The share of what is asked for again that L2 has lost meanwhile.
+
+    A single SM's data fill the L2 before any is lost.  What SMs all over the chip read is kept twice, once for each
+    half of them, so it begins to be lost at half the size (A100 and H100: pointer chases and L2 curves).
+    """
+    begin, end = (0.48, 1.2) if everywhere else (1.0, 1.45)
+    return min(1.0, max(0.0, (footprint_bytes / l2_bytes - begin) / (end - begin)))
+
+
+def dram_bytes(
+    traffic: Iterable[BufferTraffic], scale: float, waves: float, l2_bytes: int, everywhere: bool = True
+) -> dict[str, float]:
     """Bytes that cross L2 and DRAM in the whole grid (see the module's text)."""
     buffers = [t for t in traffic if t.l2_read or t.l2_write]
     # a sector takes the place of its line
     touched = [min(t.bytes, max(t.unique_read, t.unique_write) * LINE_BYTES * scale) for t in buffers]
-    fits = sum(t.bytes for t in buffers) <= 0.8 * l2_bytes
+    lost = overflow(sum(touched), l2_bytes, everywhere)
     totals = {
         "footprint_bytes": sum(touched),
         "l2_read_sectors": 0.0,
@@ -163,9 +176,9 @@ def dram_bytes(traffic: Iterable[BufferTraffic], scale: float, waves: float, l2_
         for way, missed, unique in (("read", t.miss_read, t.unique_read), ("write", t.miss_write, t.unique_write)):
             if not missed:
                 continue
-            passes = 1.0 if fits else missed / max(unique, 1)
-            most = (1.0 if fits else waves * passes) * t.bytes
-            totals[f"dram_{way}_bytes"] += min(missed * scale * SECTOR_BYTES, max(most, SECTOR_BYTES))
+            asked, size = missed * scale * SECTOR_BYTES, max(t.bytes, SECTOR_BYTES)
+            once, again = min(unique * scale * SECTOR_BYTES, size), min(asked, waves * missed / max(unique, 1) * size)
+            totals[f"dram_{way}_bytes"] += once + lost * (again - once)
     return totals
 
 
@@ -179,6 +192,7 @@ def launch_counters(
     blocks_run: int,
     warps_per_block: int,
     concurrent_blocks: int,
+    sms: int,
     l2_bytes: int,
     machine_code: Sequence[SassLine] = (),
 ) -> tuple[Counter, ...]:
@@ -192,7 +206,8 @@ def launch_counters(
     groups = measured.pop("load_groups", Sum()).value
     loads = measured.get("global_load_requests", Sum())
     measured["independent_loads"] = Sum(max(1.0, loads.value / groups) if groups else 1.0, loads.source)
-    modelled = dram_bytes(traffic, scale, ceil(blocks / max(concurrent_blocks, 1)), l2_bytes)
+    waves = ceil(blocks / max(concurrent_blocks, 1))
+    modelled = dram_bytes(traffic, scale, waves, l2_bytes, everywhere=2 * blocks > sms)
     # stores that are merged write a sector once
     modelled["l2_write_sectors"] = max(0.0, modelled["l2_write_sectors"] - scale * merged_sectors(code, sites))
     modelled |= hits(modelled, scale * measured.value("global_load_sectors"))

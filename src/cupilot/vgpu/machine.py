@@ -43,8 +43,6 @@ from cupilot.vgpu.widths import Width, site_widths, wanted
 
 Triple = tuple[int, int, int]
 PAGE_BYTES = 4096
-L1_USABLE = 0.83
-"""The share of an SM's memory that works as L1 when none is shared memory (pointer chases: A100 0.80, H100 0.88)."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +94,7 @@ class Machine:
         return DeviceView(
             s.title.encode()[:63], int(s.capability), round(s.capability * 10) % 10, s.sms, int(s.clock_hz / 1e3),
             s.threads_per_block, s.threads_per_sm, s.blocks_per_sm, s.registers_per_sm, s.shared_bytes_per_block,
-            s.shared_bytes_per_block_optin, s.shared_bytes_per_sm, int(L1_USABLE * s.l1_bytes_per_sm), s.l2_bytes,
-            s.dram_bytes,
+            s.shared_bytes_per_block_optin, s.shared_bytes_per_sm, s.l1_kept_bytes_per_sm, s.l2_bytes, s.dram_bytes,
             int(s.dram_bytes_per_s),
         )  # fmt: skip
 
@@ -364,7 +361,7 @@ class Machine:
         threads = block[0] * block[1] * block[2]
         counters = launch_counters(
             code, counts, sites, traffic, blocks=blocks, blocks_run=view.blocks_run, warps_per_block=-(-threads // 32),
-            concurrent_blocks=view.resident * self.spec.sms, l2_bytes=self.spec.l2_bytes,
+            concurrent_blocks=view.resident * self.spec.sms, sms=self.spec.sms, l2_bytes=self.spec.l2_bytes,
             machine_code=[line for function in self.sass if function.name == name for line in function.lines],
         )  # fmt: skip
         scale = blocks / max(view.blocks_run, 1)

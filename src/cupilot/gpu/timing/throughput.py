@@ -19,15 +19,13 @@ BOOKKEEPING = 0.5
 """Issue slots per PTX integer or control instruction, without machine code (SASS of five SGEMM kernels: 0.3 to 0.7)."""
 PATH_CYCLES_PER_INSTRUCTION = 2.0
 """Issue distance within one warp, without machine code: four cycles of latency, about two independent instructions."""
-SYNCHRONOUS_TENSOR_SHARE = 0.65
-"""What `mma.sync` reaches of the tensor cores' peak on Hopper, which only its asynchronous products reach in full."""
 SECTOR_BYTES = 32
 WAVEFRONT_BYTES = 128
 L2_PORT_BYTES_PER_CYCLE = 64.0
 WIDEST_SECTORS = 16.0
 """Sectors of the widest coalesced request: 16 bytes for each of 32 lanes."""
-FAR_BANDWIDTH = 0.7
-"""L2 bandwidth beyond the near partition, over that within it (A100 and H100, 30 MB and 44 MB)."""
+FAR_FROM, FAR_TO = 0.9, 1.4
+"""Sizes over that of the near L2 between which a chain of pointers moves to the far one (A100 and H100)."""
 
 
 def busiest_sm(launch: Launch, spec: GpuSpec) -> float:
@@ -90,13 +88,12 @@ def pipe_cycles(launch: Launch, spec: GpuSpec) -> Parts:
 
 def tensor_s(launch: Launch, spec: GpuSpec) -> float:
     """Matrix products by type, with the whole chip at work."""
-    share = SYNCHRONOUS_TENSOR_SHARE if spec.capability == 9.0 else 1.0
     total = 0.0
     for counter in launch.counters:
         if counter.name.startswith("flop_tensor_"):
             peak = tensor_peak(spec, counter.name.removeprefix("flop_tensor_"))
             # a type that the GPU has no unit for is made by others, slowly
-            total += counter.value / (share * peak if peak else spec.fp32_flop_per_s)
+            total += counter.value / (spec.mma_share * peak if peak else spec.fp32_flop_per_s)
     return total
 
 
@@ -175,16 +172,16 @@ def l2_s(launch: Launch, spec: GpuSpec) -> float:
     sectors = launch.counter("l2_read_sectors") + launch.counter("l2_write_sectors")
     moved = sectors * SECTOR_BYTES + local_bytes(launch) / 2
     port_s = moved * busiest_sm(launch, spec) / L2_PORT_BYTES_PER_CYCLE / spec.clock_hz
-    slower = 1.0 + far_share(launch, spec) * (1.0 / FAR_BANDWIDTH - 1.0)
-    return max(moved / spec.l2_bytes_per_s * slower, port_s)
+    return max(moved / spec.l2_bytes_per_s, port_s)
 
 
 def far_share(launch: Launch, spec: GpuSpec) -> float:
-    """The share of L2 hits in the partition at the other end of the chip: what does not fit into the near one.
+    """The share of L2 hits in the partition at the other end of the chip, for what does not fit into the near one.
 
-    Half as much again as fits, and nothing is near any more: that is how the measured latencies go.
+    It makes the way longer, not the path narrower: what all SMs read, both partitions keep a copy of (see
+    `cupilot.vgpu.counters.overflow`).
     """
-    beyond = launch.counter("footprint_bytes") - spec.l2_near_bytes
-    if spec.l2_near_bytes >= spec.l2_bytes or beyond <= 0:
+    if spec.l2_near_bytes >= spec.l2_bytes:
         return 0.0
-    return min(1.0, beyond / (0.5 * spec.l2_near_bytes))
+    size = launch.counter("footprint_bytes") / spec.l2_near_bytes
+    return min(1.0, max(0.0, (size - FAR_FROM) / (FAR_TO - FAR_FROM)))

@@ -52,8 +52,9 @@ struct Resident {
         u64 sms = std::max<u64>(e.device.sms, 1);
         u64 beside = std::min<u64>(l.resident, (l.blocks + sms - 1) / sms), carved = shared_bytes * beside;
         u64 l1 = e.device.l1_bytes > carved ? e.device.l1_bytes - carved : 0;
-        c.l1.resize(std::max<u64>(l1 / beside, 4096));
-        c.l2.resize(std::max<u64>(e.device.l2_bytes / std::min<u64>(l.resident * sms, l.blocks), 32768));
+        // pointer chases leave L1 within a quarter of its size: as with four ways
+        c.l1.resize(std::max<u64>(l1 / beside, 4096), 4);
+        c.l2.resize(std::max<u64>(e.device.l2_bytes / std::min<u64>(l.resident * sms, l.blocks), 32768), 8);
         place_threads();
         Permutation order(warp_count, e.settings.order);
         for (u32 i = 0; i < warp_count; i++) turns.push_back(e.settings.order ? (u32)order(i) : i);

@@ -8,8 +8,9 @@
 
 constexpr u32 WAYS = 8;
 
-void Cache::resize(u64 bytes) {
-    count_ = (u32)std::max<u64>(1, bytes / 128 / WAYS);
+void Cache::resize(u64 bytes, u32 ways) {
+    ways_ = ways, held_ = ~0ull >> (64 - 8 * ways);
+    count_ = (u32)std::max<u64>(1, bytes / 128 / ways);
     inverse_ = (u32)std::min<u64>(FULL, (1ull << 32) / count_);
     sets_.resize(count_);
     clear();
@@ -54,10 +55,10 @@ static const Orders ORDERS;
     } else {
         if (!allocate) return {sectors, false, FULL, 0};
         // the last way makes room
-        lost_line = (u32)_mm256_extract_epi32(lines, WAYS - 1);
-        if (lost_line != FULL) lost = held >> 56, set.roomy = false;
-        lines = _mm256_permutevar8x32_epi32(lines, _mm256_load_si256((const __m256i*)ORDERS.lines[WAYS - 1]));
-        lines = _mm256_blend_epi32(lines, wanted, 1), held <<= 8;
+        lost_line = set.line[ways_ - 1];
+        if (lost_line != FULL) lost = held >> (8 * ways_ - 8), set.roomy = false;
+        lines = _mm256_permutevar8x32_epi32(lines, _mm256_load_si256((const __m256i*)ORDERS.lines[ways_ - 1]));
+        lines = _mm256_blend_epi32(lines, wanted, 1), held = held << 8 & held_;
     }
     // a sector that a load brought in is written back like any other
     u32 missing = sectors & ~(store ? (u32)held >> 4 : (u32)held | (u32)held >> 4);

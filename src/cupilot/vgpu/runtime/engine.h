@@ -68,7 +68,7 @@ class Cache {
     // Sectors that were not there; and of the line that had to make room, if one had to, what it held.
     struct Touched { u32 missing; bool crowded; u32 lost_line; u32 lost; };
 
-    void resize(u64 bytes);
+    void resize(u64 bytes, u32 ways);
     void clear();
     Touched touch(u64 line, u32 sectors, bool store, bool allocate);
 
@@ -79,6 +79,8 @@ class Cache {
 
     std::vector<Set> sets_;
     u32 count_ = 0, inverse_ = 0;  // sets, and 2^32 over their number
+    u32 ways_ = 0;                 // of a set that are in use, eight at most
+    u64 held_ = 0;                 // the bits of `held` that they have
 };
 
 // Sectors that a block missed in its share of L2 and lost again; only they can be missed for a second time.
