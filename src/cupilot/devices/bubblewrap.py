@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
 from cupilot.devices import sandbox
-from cupilot.devices.process import Ended, Limits, run_limited
+from cupilot.devices.process import USUAL, Ended, Limits, run_limited
 from cupilot.devices.sandbox import Measure
 from cupilot.errors import MachineError, UserError
 
@@ -113,7 +113,7 @@ def run_boxed(
     folder: Path,
     timeout_s: float,
     environment: Mapping[str, str],
-    limits: Limits = Limits(),  # noqa: B008  (frozen)
+    limits: Limits = USUAL,
     writable: Sequence[Path] = (),
 ) -> Ended:
     """`run_limited` through bubblewrap, or without it when no program is given; its own processes count as tasks.

@@ -53,6 +53,9 @@ class Limits:
     answer_bytes: int = 4 << 30
 
 
+USUAL = Limits()
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a process ended: its exit status (negative: the signal), a time-out, or the limit that it exceeded.
@@ -74,7 +77,7 @@ def run_limited(
     folder: Path,
     timeout_s: float,
     environment: Mapping[str, str],
-    limits: Limits = Limits(),  # noqa: B008  (frozen)
+    limits: Limits = USUAL,
     descriptors: Sequence[int] = (),
 ) -> Ended:
     """Run a command in ``folder`` and wait; whatever it started is gone afterwards.
