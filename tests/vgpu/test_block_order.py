@@ -79,3 +79,18 @@ def test_a_race_that_usually_wins_shows_in_another_order(bench: Bench) -> None:
     (usual,) = order(bench, 0, LAST, np.zeros(1, np.uint32), grid=64)
     assert usual[0] == 63
     assert any(order(bench, seed, LAST, np.zeros(1, np.uint32), grid=64)[0][0] != 63 for seed in (1, 2, 3))
+
+
+def test_a_block_with_much_to_do_waits_for_nobody(bench: Bench) -> None:
+    """A sample stays a sample however long its blocks take, as long as they look at nothing that others change."""
+    body = (
+        INDEX
+        + """
+ ld.param.u64 %rd0, [p0]; mad.wide.u32 %rd1, %r1, 4, %rd0; mov.u32 %r4, 0; mov.u32 %r5, 0;
+more: ld.global.u32 %r6, [%rd1]; add.u32 %r5, %r5, %r6; add.u32 %r4, %r4, 1; setp.lt.u32 %p0, %r4, 100000; @%p0 bra more;
+ st.global.u32 [%rd1], %r5; ret;
+"""
+    )
+    ran = bench.run(body, np.ones(64, np.uint32), grid=64, threads=1, sample_budget=1, profile=True)
+    assert ran.findings == ()
+    assert ran.launch.blocks_run < 8

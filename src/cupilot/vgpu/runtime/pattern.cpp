@@ -148,12 +148,21 @@ void learn(Site& s, const u32* address, u32 mask, u32 bytes) { learn_pattern(s, 
 u32 bank_passes(const u64* address, u32 mask, u32 bytes) { return passes(address, mask, bytes).total; }
 
 void learn_lines(Site& s, u64 first, u32 bytes) {
-    s.alignment = first & 127, s.lines = 0, s.sectors = 0;
+    // lanes whole lines apart stay in their lines, and each has one sector of it
+    bool apart = s.alignment != FULL && s.lines && s.even && s.delta[1] && s.delta[1] % 128 == 0 && first % 32 + bytes <= 32;
+    s.alignment = first & 127;
+    if (apart && s.sectors == s.lines) {
+        memset(s.line_sectors, 1 << s.alignment / 32, s.lines);
+        return;
+    }
+    s.lines = 0, s.sectors = 0;
     i64 origin = (i64)(first / 128) * 4;
     auto add = [&](u64 from, u64 end) {
         for (u64 sector = from / 32; sector <= (end - 1) / 32; sector++) {
             i32 line = (i32)(((i64)sector - origin) >> 2);
             u32 n = s.lines;
+            // runs ascend, so a line that comes again is the last one
+            if (s.valid) n = n && s.line_delta[n - 1] == line ? n : 0;
             while (n && s.line_delta[n - 1] != line) n--;
             if (!n) s.line_delta[s.lines] = line, s.line_sectors[s.lines] = 0, n = ++s.lines;
             s.line_sectors[n - 1] |= 1u << (sector & 3);

@@ -1,7 +1,7 @@
 // Running a launch: blocks one after the other (or on several threads), warps of a block in turn.
 //
 // A block that gets nowhere for long waits for others (a grid-wide barrier, a lock): then the next blocks start beside
-// it, up to as many as fit on the device.
+// it, up to as many as fit on the device. One that looks at nothing which others change only has much to do.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -36,6 +36,7 @@ struct Worker {
     u8* params;
     Tally tally;
     std::vector<std::unique_ptr<Resident>> residents;
+    bool looks = false;  // at memory that others change
 
     Worker(LaunchState& launch, u8* arguments) : l(launch), params(arguments) {
         tally.counts.assign(2 * l.kernel->block_instructions.size(), 0);
@@ -43,6 +44,7 @@ struct Worker {
         for (size_t i = 0; i < tally.sites.size(); i++) {
             const SiteInfo& info = l.kernel->sites[i];
             tally.sites[i].relaxed = info.relaxed, tally.sites[i].wanted = info.wanted;
+            looks |= !info.shared && (info.relaxed || info.wanted & SAME_ADDRESS);
         }
         tally.traffic.assign(engine().by_index.size(), Traffic{});
     }
@@ -83,7 +85,8 @@ struct Worker {
                 since_progress = 0;
             }
             if (active.size() < beside && start(false)) continue;
-            if (!active.empty() && (alone || ++since_progress * TURNS >= PATIENCE)) {
+            bool waits = looks || l.any_published.load(std::memory_order_relaxed);
+            if (!active.empty() && waits && (alone || ++since_progress * TURNS >= PATIENCE)) {
                 since_progress = 0;
                 if (active.size() < most && start(true) && engine().settings.order) beside = active.size();
             }
