@@ -87,7 +87,8 @@ def test_a_block_with_much_to_do_waits_for_nobody(bench: Bench) -> None:
         INDEX
         + """
  ld.param.u64 %rd0, [p0]; mad.wide.u32 %rd1, %r1, 4, %rd0; mov.u32 %r4, 0; mov.u32 %r5, 0;
-more: ld.global.u32 %r6, [%rd1]; add.u32 %r5, %r5, %r6; add.u32 %r4, %r4, 1; setp.lt.u32 %p0, %r4, 100000; @%p0 bra more;
+more: ld.global.u32 %r6, [%rd1]; add.u32 %r5, %r5, %r6; add.u32 %r4, %r4, 1;
+ setp.lt.u32 %p0, %r4, 100000; @%p0 bra more;
  st.global.u32 [%rd1], %r5; ret;
 """
     )

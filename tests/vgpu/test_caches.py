@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptxkit import Bench, Ran
 
-WAYS, LINE, SECTOR, PASSES = 8, 128, 32, 2
+L1_WAYS, L2_WAYS, LINE, SECTOR, PASSES = 4, 8, 128, 32, 2
 
 
 def read(
@@ -32,7 +32,7 @@ def read(
 def l1_lines(bench: Bench) -> int:
     """Lines that the L1 of one block alone on its SM has, in whole sets."""
     size = bench.machine._device_record().l1_bytes
-    return size // LINE // WAYS * WAYS
+    return size // LINE // L1_WAYS * L1_WAYS
 
 
 @pytest.mark.parametrize("eighths", [1, 4, 7])
@@ -88,7 +88,7 @@ def test_blocks_beside_each_other_share_l1(bench: Bench) -> None:
 @pytest.mark.parametrize(("eighths", "passes"), [(7, 1), (16, 2)])
 def test_a_blocks_share_of_l2(bench: Bench, eighths: int, passes: int) -> None:
     """Each of 64 blocks has a 64th of L2, and the buffer is larger than what stays there from wave to wave."""
-    share = bench.machine.spec.l2_bytes // 64 // LINE // WAYS * WAYS * LINE
+    share = bench.machine.spec.l2_bytes // 64 // LINE // L2_WAYS * L2_WAYS * LINE
     steps = share * eighths // 8 // 512
     ran = read(bench, steps, 512, grid=64, sample_budget=1)
     total = 64 * steps * 512
