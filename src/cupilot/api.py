@@ -34,7 +34,7 @@ from cupilot.records import Budget, Evaluation, Failure, Kernel, RunInfo, RunRes
 if TYPE_CHECKING:
     import torch
 
-    from cupilot.evaluate.profiling import Profiled
+    from cupilot.evaluation.profiling import Profiled
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def evaluate(
 
     ``kernel`` is a path or the source itself, ``arguments`` what to call ``entry`` with where names do not say it.
     """
-    from cupilot.evaluate import Evaluator
+    from cupilot.evaluation import Evaluator
 
     task = task_of(model, inputs, init, precision)
     found = choose_device(device, Terminal(quiet=True))
@@ -144,7 +144,7 @@ def profile(
     timeout_s: float = TIMEOUT_S,
 ) -> Profiled | Failure:
     """Where a kernel's time goes, as ``cupilot profile`` has it, or why there is nothing to say; it is not verified."""
-    from cupilot.evaluate.profiling import Profiler
+    from cupilot.evaluation.profiling import Profiler
 
     task = task_of(model, inputs, init, precision)
     found = choose_device(device, Terminal(quiet=True))
