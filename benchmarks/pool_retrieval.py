@@ -27,7 +27,7 @@ from random import Random
 from make_seed_pool import DEVICE, TASKS, SeedTask, run_task, seed_records, tool_versions
 
 from cupilot.devices import open_device
-from cupilot.evaluate import Evaluator
+from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.render import render
 from cupilot.records import Strategy, Task

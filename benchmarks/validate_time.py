@@ -38,8 +38,8 @@ from cupilot.cli.searching import end_children
 from cupilot.contracts import Call, Outcome
 from cupilot.devices import open_device
 from cupilot.errors import CupilotError, UserError
-from cupilot.evaluate.binding import bound_arguments
-from cupilot.evaluate.trials import SAMPLE_BUDGET
+from cupilot.evaluation.binding import bound_arguments
+from cupilot.evaluation.trials import SAMPLE_BUDGET
 from cupilot.evolution.executor import LocalExecutor
 from cupilot.records import Failure, Profile, Task, Timing, to_plain
 from cupilot.tasks import draw_case, learn_structures, load_task, scaled_tasks

@@ -1,20 +1,23 @@
-"""The same from Python: `optimize`, `evaluate` and `profile`.
+"""The same from Python: `optimize`, `evaluate` and `profile`, which are offered by ``import cupilot``.
 
-A task is a file in KernelBench form, or a PyTorch class with example inputs::
+A task is a PyTorch class with example inputs, or a file in KernelBench form:
 
-    import torch, cupilot
-    from my_model import Gelu  # a torch.nn.Module
+>>> import torch, cupilot
+>>> from my_model import Swish  # a torch.nn.Module
+>>> result = cupilot.optimize(Swish, [torch.rand(1024, 4096)], device="virtual:a100-80gb", evaluations=2, out="run")
+>>> result.speedup > 1.5, result.source_of_time
+(True, 'modelled')
+>>> result.source == (result.folder / "best.cu").read_text()  # the kernel: a torch extension in one .cu file
+True
 
-    result = cupilot.optimize(Gelu, [torch.rand(4096, 4096)], device="virtual:a100-80gb")
-    print(result.speedup, result.strategy)
-    print(result.source)  # the kernel: a torch extension in one .cu file
-
-What the command line prints is returned here, and nothing is written but the run's folder.  Mistakes are
-`cupilot.errors.UserError`, everything else below `cupilot.errors.CupilotError`.
+What the command line prints is returned here.  Only the run's folder and the caches of ``cupilot`` (builds, and the
+pool of strategies) are written.  Mistakes are `cupilot.errors.UserError`, everything else that is raised on purpose is
+below `cupilot.errors.CupilotError`; a kernel that fails is not an exception but a value with a ``failure``.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +32,14 @@ from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
 from cupilot.evolution.result import moves_text
 from cupilot.evolution.store import holds_run
-from cupilot.records import Budget, Evaluation, Failure, Kernel, RunInfo, RunResult, Task
+from cupilot.records import Budget, Evaluation, Failure, Kernel, RunInfo, RunResult, Task, form_of
 
 if TYPE_CHECKING:
     import torch
 
-    from cupilot.evaluate.profiling import Profiled
+    from cupilot.evaluation.profiling import Profiled
+
+EXPERT = "expert"
 
 
 @dataclass(frozen=True)
@@ -79,32 +84,38 @@ def optimize(
     *,
     init: Sequence[Any] = (),
     device: str | None = None,
-    agents: str | None = None,
-    llm: str | None = None,
+    agents: str = EXPERT,
     precision: str = "fp32",
     seed: int = 0,
     population: int = 8,
     generations: int = 4,
+    epochs: int = 1,
     evaluations: int | None = None,
+    wall_s: float | None = None,
+    usd: float | None = None,
+    pool: str | Path | None = None,
     out: str | Path | None = None,
 ) -> Optimized:
     """Search for a faster kernel, as ``cupilot optimize`` does.
 
-    ``init`` is what the class is constructed with, ``llm`` a model such as ``deepseek/deepseek-chat``, ``evaluations``
-    the most kernels that are tried, ``out`` the run's folder.
+    ``model`` is a class, constructed with ``init`` and called with ``inputs``, or the path of a task file.  ``agents``
+    is ``expert`` or a language model such as ``deepseek/deepseek-chat``.  ``evaluations``, ``wall_s`` and ``usd`` end
+    the search when so many kernels were tried, so much time or money was spent.  ``out`` is the run's folder
+    (``runs/<task>-<n>``), ``pool`` the file of strategies to ask and feed (the user's own).
     """
     terminal = Terminal(quiet=True)
     task = task_of(model, inputs, init, precision)
     found = choose_device(device, terminal)
-    team, models = choose_team(agents, llm, [], terminal)
+    team, models = choose_team(None if agents == EXPERT else "llm", language_model(agents), [], terminal)
     folder = next_folder(Path("runs"), task.name) if out is None else Path(out)
     if holds_run(folder):
         raise UserError(f"{folder} already holds a run; choose another folder")
     info = RunInfo(
-        task.name, task.source, found.name, team, seed, population, generations, __version__, models=models,
-        in_flight=LLM_IN_FLIGHT if models else 4, budget=Budget(evaluations=evaluations), precision=precision,
+        task.name, task.source, found.name, team, seed, population, generations, __version__, epochs=epochs,
+        models=models, in_flight=LLM_IN_FLIGHT if models else 4, precision=precision,
+        budget=Budget(evaluations, wall_s, usd=usd),
     )  # fmt: skip
-    return Optimized(begin(Asked(task, found, info, folder), terminal))
+    return Optimized(begin(Asked(task, found, info, folder, None if pool is None else Path(pool)), terminal))
 
 
 def evaluate(
@@ -117,17 +128,27 @@ def evaluate(
     precision: str = "fp32",
     entry: str = "forward",
     arguments: str = "",
-    seed: int = 0,
+    seed: int | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Evaluation:
     """Verify and time one kernel, as ``cupilot evaluate`` does; a wrong kernel is an evaluation with a ``failure``.
 
-    ``kernel`` is a path or the source itself, ``arguments`` what to call ``entry`` with where names do not say it.
+    ``kernel`` is a path or the source itself: a torch extension, or Python with a KernelBench ``ModelNew``.
+    ``arguments`` is what to call ``entry`` with where names do not say it, such as ``"inputs[0], model.eps"``.
+    Without a ``seed`` it is verified on inputs that nobody could know; the proof tells the seed afterwards.
+
+    >>> evaluation = cupilot.evaluate("swish.cu", "swish.py", device="virtual:a100-80gb")
+    >>> evaluation.correct, evaluation.timing.source, evaluation.timing.limit
+    (True, 'modelled', 'latency')
+    >>> evaluation = cupilot.evaluate(open("swish.cu").read().replace("i < n", "i <= n"), "swish.py")
+    >>> evaluation.failure.stage, evaluation.failure.kind
+    ('run', 'out-of-bounds')
     """
-    from cupilot.evaluate import Evaluator
+    from cupilot.evaluation import Evaluator
 
     task = task_of(model, inputs, init, precision)
     found = choose_device(device, Terminal(quiet=True))
+    seed = secrets.randbits(32) if seed is None else seed
     return Evaluator(found, seed, timeout_s)(task, kernel_of(kernel, entry, arguments))
 
 
@@ -143,8 +164,13 @@ def profile(
     arguments: str = "",
     timeout_s: float = TIMEOUT_S,
 ) -> Profiled | Failure:
-    """Where a kernel's time goes, as ``cupilot profile`` has it, or why there is nothing to say; it is not verified."""
-    from cupilot.evaluate.profiling import Profiler
+    """Where a kernel's time goes, as ``cupilot profile`` has it, or why there is nothing to say; it is not verified.
+
+    >>> profiled = cupilot.profile("swish.cu", "swish.py")
+    >>> profiled.standing.zone, profiled.profile.launches[0].grid
+    ('memory-bound', (16384, 1, 1))
+    """
+    from cupilot.evaluation.profiling import Profiler
 
     task = task_of(model, inputs, init, precision)
     found = choose_device(device, Terminal(quiet=True))
@@ -171,5 +197,14 @@ def task_of(
 def kernel_of(kernel: str | Path, entry: str, arguments: str) -> Kernel:
     """A kernel from a file, or from its text, which has more than one line."""
     if isinstance(kernel, str) and "\n" in kernel:
-        return Kernel(kernel, entry, arguments)
+        return Kernel(kernel, entry, arguments, form_of(kernel))
     return read_kernel(Path(kernel), entry, arguments)
+
+
+def language_model(agents: str) -> str | None:
+    """The model that ``agents`` names; None for the expert."""
+    if agents == EXPERT:
+        return None
+    if "/" not in agents:
+        raise UserError(f"agents {agents!r} is neither {EXPERT!r} nor a model such as 'deepseek/deepseek-chat'")
+    return agents

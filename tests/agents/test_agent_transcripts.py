@@ -14,7 +14,7 @@ import pytest
 
 from cupilot.agents import ROLES, LlmAgents
 from cupilot.contracts import Brief, Reply, Request
-from cupilot.evaluate import Evaluator
+from cupilot.evaluation import Evaluator
 from cupilot.gpu.catalogue import load_spec
 from cupilot.llm import LabelledReplay
 from cupilot.records import Evaluation, Failure, Individual, Kernel, Strategy, Timing

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import cupilot.devices
-import cupilot.evaluate
+import cupilot.evaluation
 import cupilot.expert
 import cupilot.tasks
 from cupilot.cli.environment import KEYS
@@ -92,7 +92,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cupilot.devices, "open_device", _open_device)
     monkeypatch.setattr(cupilot.devices, "default_device", lambda: (DEVICE, "no CUDA GPU was found"))
     monkeypatch.setattr(cupilot.devices, "device_names", lambda: (DEVICE, "virtual:other"))
-    monkeypatch.setattr(cupilot.evaluate, "Evaluator", FakeEvaluator)
+    monkeypatch.setattr(cupilot.evaluation, "Evaluator", FakeEvaluator)
     monkeypatch.setattr(cupilot.expert, "Expert", FakeExpert)
     for key in (*KEYS, "CUPILOT_DEBUG", "CUPILOT_SANDBOX"):
         monkeypatch.delenv(key, raising=False)

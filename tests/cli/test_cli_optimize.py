@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import cupilot.evaluate
+import cupilot.evaluation
 import cupilot.expert
 from cupilot.errors import UnmatchedTask
 from cupilot.evolution.store import open_store
@@ -184,7 +184,7 @@ def test_an_internal_error_is_a_sentence(cli: Cli, monkeypatch: pytest.MonkeyPat
     def broken(*arguments: Any) -> Evaluation:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(cupilot.evaluate, "Evaluator", lambda *arguments, **more: broken)
+    monkeypatch.setattr(cupilot.evaluation, "Evaluator", lambda *arguments, **more: broken)
     ran = cli("optimize", "relu.py")
     assert ran.status == 1
     assert ran.err.count("\n") == 1

@@ -16,7 +16,7 @@ from cupilot.cli import main
 from cupilot.cli.profile_view import bars, compare, count, headroom, percent, show, source_text
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Built
-from cupilot.evaluate.profiling import Profiled, Profiler, ProfileReport, profiled, unlike
+from cupilot.evaluation.profiling import Profiled, Profiler, ProfileReport, profiled, unlike
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import (
     Counter,

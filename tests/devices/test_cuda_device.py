@@ -22,8 +22,8 @@ from cupilot.devices.cuda import CudaDevice, find_runtime, read_ncu, spec_of, to
 from cupilot.devices.cuda_probe import ATTRIBUTES, Found, Gpu, Nvml, find_gpus
 from cupilot.devices.virtual import VirtualDevice
 from cupilot.errors import DeviceError, MachineError
-from cupilot.evaluate import Evaluator
-from cupilot.evaluate.measure import Measurement, Measuring, measure, timing_of
+from cupilot.evaluation import Evaluator
+from cupilot.evaluation.measure import Measurement, Measuring, measure, timing_of
 from cupilot.gpu import load_spec
 from cupilot.records import Failure, Kernel, TensorSpec
 from cupilot.tasks.load import task_from_source

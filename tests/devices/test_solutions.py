@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from cupilot.contracts import Built, Call, Device, Outcome
 from cupilot.devices.solution_build import SolutionBuilder, wanted_by
 from cupilot.devices.virtual import VirtualDevice
-from cupilot.evaluate import Evaluator
+from cupilot.evaluation import Evaluator
 from cupilot.records import Failure, Kernel, MemoryOperation, TensorSpec
 from cupilot.tasks.load import task_from_source
 from cupilot.toolchain.cuda import find_cuda

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from cupilot.contracts import Brief, Device
-from cupilot.evaluate import Evaluator
+from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.records import Kernel, Task
 from cupilot.strategies import move_text

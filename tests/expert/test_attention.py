@@ -10,7 +10,7 @@ from expert_tasks import brief
 
 from cupilot.contracts import Brief, Device
 from cupilot.errors import UnmatchedTask
-from cupilot.evaluate import Evaluator
+from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms import attention

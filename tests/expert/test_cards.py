@@ -9,7 +9,7 @@ import pytest
 from card_case import CardCase
 
 from cupilot.contracts import Brief, Device
-from cupilot.evaluate import Evaluator
+from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.recipe import load_recipes
 from cupilot.records import Evaluation, Kernel

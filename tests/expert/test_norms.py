@@ -8,7 +8,7 @@ import pytest
 from expert_tasks import brief, softmax_task
 
 from cupilot.contracts import Brief, Device
-from cupilot.evaluate import Evaluator
+from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms import norm

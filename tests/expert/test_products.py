@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cupilot.contracts import Brief, Device
-from cupilot.evaluate import Evaluator
+from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms.product import read

@@ -6,7 +6,7 @@ import pytest
 
 from cupilot.contracts import Brief, Device
 from cupilot.errors import UnmatchedTask
-from cupilot.evaluate import Evaluator
+from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms import reduction

@@ -6,7 +6,7 @@ import re
 from random import Random
 
 from cupilot.contracts import Brief, Device
-from cupilot.evaluate import Evaluator
+from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.render import render
 from cupilot.records import Kernel, Task

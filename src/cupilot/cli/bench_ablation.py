@@ -17,7 +17,7 @@ TIMEOUT_S = 300.0
 
 
 def run_ablation_bench(options: Namespace, terminal: Terminal) -> int:
-    from cupilot.evaluate import Evaluator
+    from cupilot.evaluation import Evaluator
     from cupilot.evolution.ablation import Trace, run_ablation, summarize
     from cupilot.tasks import load_task
 

@@ -40,7 +40,7 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
     if done and not options.resume:
         raise UserError(f"--out {folder} already holds results; choose another folder, or go on with --resume")
     device = choose_device(options.device, terminal)
-    from cupilot.evaluate import Evaluator
+    from cupilot.evaluation import Evaluator
     from cupilot.expert import Expert
 
     jobs = options.jobs or min(4, cpu_count())

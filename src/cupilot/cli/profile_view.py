@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from cupilot.agents.counters import quantity
 from cupilot.cli.terminal import Terminal, duration
-from cupilot.evaluate.profiling import Profiled
+from cupilot.evaluation.profiling import Profiled
 from cupilot.expert.prophet import WORDS
 from cupilot.gpu import GpuSpec, occupancy
 from cupilot.gpu.roofline import LATENCY_BOUND, Roof

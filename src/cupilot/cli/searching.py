@@ -79,7 +79,7 @@ def begin(asked: Asked, terminal: Terminal) -> RunResult:
 
 def run_search(search: Search, terminal: Terminal) -> RunResult:
     """Evolve; the executor is taken down whatever happens, the store stays the caller's."""
-    from cupilot.evaluate import Evaluator
+    from cupilot.evaluation import Evaluator
     from cupilot.gpu import needed_flop, reachable_s
 
     task, device, info = search.task, search.device, search.info

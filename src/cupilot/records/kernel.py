@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from hashlib import sha256
 
 FORMS = ("extension", "modelnew", "modelnew+torch")
+MODELNEW = re.compile(r"^class\s+ModelNew\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -28,3 +30,8 @@ class Kernel:
         """Content address: the same source, entry and arguments always have the same digest."""
         more = "".join(f"\0{part}" for part in (self.arguments, "" if self.form == FORMS[0] else self.form) if part)
         return sha256(f"{self.entry}\0{self.source}{more}".encode()).hexdigest()[:16]
+
+
+def form_of(source: str) -> str:
+    """What a text is, when there is no file whose name says it."""
+    return "modelnew" if MODELNEW.search(source) else "extension"

@@ -1,4 +1,4 @@
-"""A measured time, with everything that it is known from (`cupilot.evaluate.measure` takes it)."""
+"""A measured time, with everything that it is known from (`cupilot.evaluation.measure` takes it)."""
 
 from __future__ import annotations
 

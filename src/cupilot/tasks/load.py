@@ -22,8 +22,6 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 def load_task(path: Path, precision: str = "fp32") -> Task:
     """The task in a KernelBench-form file; anything wrong is a `TaskError` in one sentence."""
-    if precision not in PRECISIONS:
-        raise TaskError(f"precision {precision!r} is not one of {', '.join(PRECISIONS)}")
     return task_from_source(read_source(path), path.stem, precision, where=str(path))
 
 
@@ -36,6 +34,8 @@ def task_from_source(source: str, name: str, precision: str, where: str) -> Task
 
     from cupilot.tasks.graph import export_graph
 
+    if precision not in PRECISIONS:
+        raise TaskError(f"precision {precision!r} is not one of {', '.join(PRECISIONS)}")
     with isolated(seed=0), FakeTensorMode(allow_non_fake_inputs=True):
         namespace = run_source(source, where)
         model = build_model(namespace, where)

@@ -32,7 +32,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
-    from cupilot.evaluate import Evaluator
+    from cupilot.evaluation import Evaluator
     from cupilot.tasks import load_task
 
     kernel = read_kernel(Path(options.kernel), options.entry, options.args, options.allow_torch_ops)

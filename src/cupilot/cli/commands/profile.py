@@ -18,7 +18,7 @@ from cupilot.errors import UserError
 from cupilot.records import Failure, to_plain
 
 if TYPE_CHECKING:
-    from cupilot.evaluate.profiling import Profiled
+    from cupilot.evaluation.profiling import Profiled
 
 HELP = "show where a kernel's time goes"
 
@@ -44,7 +44,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
     kernel = read_kernel(Path(options.kernel), options.entry, options.args, options.allow_torch_ops)
 
     from cupilot.cli import profile_view
-    from cupilot.evaluate.profiling import Profiler, ProfileReport
+    from cupilot.evaluation.profiling import Profiler, ProfileReport
     from cupilot.tasks import load_task
 
     task = load_task(Path(options.task), options.precision)

@@ -25,8 +25,8 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
-    from cupilot.evaluate import Evaluator
-    from cupilot.evaluate.proof import differences, digest
+    from cupilot.evaluation import Evaluator
+    from cupilot.evaluation.proof import differences, digest
     from cupilot.tasks.load import task_from_source
 
     path = Path(options.result)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from cupilot.evaluate.baseline import CONVOLUTION_SHARE, baseline, softmax_reads
+from cupilot.evaluation.baseline import CONVOLUTION_SHARE, baseline, softmax_reads
 from cupilot.gpu import load_spec
 from cupilot.records import Argument, Op, Task, TensorSpec
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cupilot.contracts import Output
-from cupilot.evaluate.verify import BUDGETS, compare
+from cupilot.evaluation.verify import BUDGETS, compare
 from cupilot.records import Check, Failure
 from cupilot.tasks import KINDS, PRECISIONS, Case, load_task, make_case, scaled_tasks
 from cupilot.tasks.draw import SPECIAL

@@ -1,5 +1,5 @@
 """One evaluate(): guard, build, verify, measure, profile."""
 
-from cupilot.evaluate.evaluator import Evaluator
+from cupilot.evaluation.evaluator import Evaluator
 
 __all__ = ["Evaluator"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cupilot.contracts import Built, Call, Output
 from cupilot.devices.cuda import Timed
 from cupilot.devices.cuda_worker import Reference, Sample
-from cupilot.evaluate.measure import (
+from cupilot.evaluation.measure import (
     ALONE,
     WARMUPS,
     Comparison,

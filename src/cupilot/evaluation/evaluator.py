@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 
 from cupilot.contracts import Built, Device, Outcome
 from cupilot.devices.cuda_worker import Reference
-from cupilot.evaluate.baseline import baseline
-from cupilot.evaluate.binding import bound_arguments
-from cupilot.evaluate.light import beyond_light
-from cupilot.evaluate.measure import Measuring, baseline_of, measure, timing_of
-from cupilot.evaluate.proof import make_proof
-from cupilot.evaluate.trials import SAMPLE_BUDGET, Trial, Trials
-from cupilot.evaluate.verify import compare
+from cupilot.evaluation.baseline import baseline
+from cupilot.evaluation.binding import bound_arguments
+from cupilot.evaluation.light import beyond_light
+from cupilot.evaluation.measure import Measuring, baseline_of, measure, timing_of
+from cupilot.evaluation.proof import make_proof
+from cupilot.evaluation.trials import SAMPLE_BUDGET, Trial, Trials
+from cupilot.evaluation.verify import compare
 from cupilot.records import Check, Evaluation, Failure, Kernel, Measurement, Profile, Task
 from cupilot.tasks import SlicedCase
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cupilot.contracts import Call, Device
-from cupilot.evaluate.binding import bound_arguments
-from cupilot.evaluate.trials import SAMPLE_BUDGET, Trials
+from cupilot.evaluation.binding import bound_arguments
+from cupilot.evaluation.trials import SAMPLE_BUDGET, Trials
 from cupilot.gpu.roofline import Roof, precision_in_use, roof_of
 from cupilot.gpu.standing import Position, Standing, positions, stand
 from cupilot.records import Evaluation, Failure, Kernel, Profile, Task, Timing
