@@ -31,6 +31,9 @@ from pathlib import Path
 from statistics import StatisticsError, correlation, median
 from typing import Any, TextIO
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
 from cupilot.cli.choices import positive
 from cupilot.cli.commands.evaluate import read_kernel
 from cupilot.cli.environment import cache_folder
@@ -51,6 +54,7 @@ FACTORS = (1.1, 1.25, 1.5, 2.0)
 FEWEST_RANKED = 3
 TIMEOUT_S = 120.0
 INTERRUPTED = 130
+BAR = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
 OWN_BYTES = 2 << 30
 """Inputs up to here are drawn as the task file draws them; larger ones repeat, and take less memory."""
 
@@ -160,12 +164,19 @@ def run(pairs: Sequence[Pair], folder: Path, jobs: int, out: TextIO) -> tuple[li
     futures = [executor.submit(predict, pair, folder) for pair in pairs]
     printed: list[Result] = []
     waiting: set[Future[Result]] = set(futures)
+    console = Console(stderr=True, highlight=False)
     try:
-        while waiting:
-            waiting = wait(waiting, return_when="FIRST_COMPLETED").not_done
-            print(f"{len(futures) - len(waiting)} of {len(futures)} pairs", file=sys.stderr)
-            while len(printed) < len(futures) and futures[len(printed)].done():
-                printed.append(show(futures[len(printed)], out))
+        with Progress(*BAR, console=console, transient=True, disable=not console.is_terminal) as bar:
+            task = bar.add_task("pairs", total=len(futures))
+            while waiting:
+                waiting = wait(waiting, return_when="FIRST_COMPLETED").not_done
+                bar.update(task, completed=len(futures) - len(waiting))
+                if not console.is_terminal:
+                    print(f"{len(futures) - len(waiting)} of {len(futures)} pairs", file=sys.stderr)
+                # a line that is printed past the bar would be drawn over
+                place = sys.stderr if console.is_terminal and out.isatty() else out
+                while len(printed) < len(futures) and futures[len(printed)].done():
+                    printed.append(show(futures[len(printed)], place))
         executor.close()
         return printed, False
     except KeyboardInterrupt:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -138,6 +138,40 @@ class Device(Protocol):
 
     def time(self, profile: Profile) -> Timing:
         """Time of one call: measured, or modelled from the profile's counters."""
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A device that makes something before its first use on a machine, which takes a while."""
+
+    def unprepared(self) -> str:
+        """What has to be made first, in words; empty when nothing has."""
+
+    def prepare(self, tell: Callable[[int, int], None]) -> None:
+        """Make it; ``tell`` is given how many parts are done, and of how many."""
+
+
+# --- watching ------------------------------------------------------------------------------
+
+STAGES = ("writing", "waiting", "building", "checking", "timing")
+REFERENCE, DONE = "reference", "done"
+
+
+@dataclass(frozen=True)
+class Step:
+    """Work has come to a stage: one of `STAGES`, or ``done``; ``what`` says more in words.
+
+    ``who`` tells pieces of work apart: a kernel's digest while it is evaluated, a name of its own while a role writes.
+    ``reference`` is what all kernels of a task share; without words it is over.
+    """
+
+    stage: str
+    who: str
+    what: str = ""
+
+
+Watch = Callable[[Step], None]
+"""Told of steps, from several threads; it looks on and changes nothing."""
 
 
 # --- agents --------------------------------------------------------------------------------

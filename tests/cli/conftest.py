@@ -55,7 +55,7 @@ class FakeExpert:
 class FakeEvaluator:
     """Wider is faster, 8 is wrong."""
 
-    def __init__(self, device: Any, seed: int = 0, timeout_s: float = 1.0, slots: int = 1) -> None:
+    def __init__(self, device: Any, seed: int = 0, timeout_s: float = 1.0, slots: int = 1, watch: Any = None) -> None:
         self.device = device
 
     def __call__(self, task: Task, kernel: Kernel) -> Evaluation:

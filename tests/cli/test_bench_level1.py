@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import cupilot.expert
+from cupilot.cli.bench_level1 import show
+from cupilot.cli.terminal import Terminal
 from cupilot.errors import UnmatchedTask
+from cupilot.evolution.standings import Standing
 from cupilot.evolution.store import open_store
 from cupilot.records import Kernel
 
@@ -92,3 +97,31 @@ def test_a_problem_without_a_recipe_is_a_row_that_says_why(
     assert ran.status == 1
     assert "1_one: no kernel: the expert has no recipe for it" in ran.out
     assert rows()["1"]["correct"] == "false"
+
+
+STANDING = Standing(
+    1, "1_a_name_that_is_much_too_long_for_a_terminal_that_is_not_very_wide", "product", True, 2.0, 4.0, 2.0, "fp32",
+    0.5, 12, "kernels/1.cu", "recorded", "modelled", roofline_ms=1.0, recorded_ms=(("pytorch", 4.0), ("cupilot", 1.0)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_that_is_not_wide_gets_fewer_columns_and_is_told(width: int) -> None:
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=width, color_system=None)
+    show([STANDING], Terminal(console=console), "a GPU")
+    table = text.getvalue().partition("speed-up over PyTorch")[0]
+    # whole, and with where they are from
+    assert all(cell in table for cell in ("2 ms modelled", "4 ms recorded", "2.00x", "50%"))
+    assert "evaluated" not in table
+    assert "a wider terminal shows more columns; results.csv has the rest" in table
+
+
+def test_a_wide_terminal_and_a_pipe_get_all_columns() -> None:
+    for live, width in ((True, 240), (False, 80)):
+        text = io.StringIO()
+        console = Console(file=text, force_terminal=live, width=width, color_system=None)
+        show([STANDING], Terminal(console=console), "a GPU")
+        assert "evaluated" in text.getvalue()
+        assert "cuPilot" in text.getvalue()
+        assert "wider terminal" not in text.getvalue()

@@ -26,7 +26,9 @@ def test_says_what_was_chosen_and_why(cli: Cli) -> None:
 
 def test_shows_progress_and_a_table(cli: Cli) -> None:
     lines = cli("optimize", "relu.py").out.splitlines()
-    assert any(line.startswith("generation 0 of 4: best 333 µs, 1.50x speed-up, 3 evaluated") for line in lines)
+    assert any(
+        line.startswith("generation 0 of 4: best 333 µs modelled, 1.50x speed-up, 3 evaluated") for line in lines
+    )
     rows = {line.split("  ")[0]: line for line in lines}
     assert "modelled, SAMPLE" in rows["best kernel"]
     assert rows["plain kernel"].split()[2:4] == ["1", "ms"]
@@ -165,6 +167,7 @@ def test_ctrl_c_keeps_the_best(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     ran = cli("optimize", "relu.py", "--jobs", "1")
     assert ran.status == 0
     assert "stopped: interrupted by the user" in ran.out
+    assert "go on: cupilot resume runs/relu-1" in ran.out
     assert Path("runs/relu-1/best.cu").read_text().startswith("// width")
 
 

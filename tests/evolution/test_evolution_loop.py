@@ -223,6 +223,22 @@ def test_stops_on_a_plateau(store: SqliteStore) -> None:
     assert [one.generation for one in seen if one.kind == "generation"] == [0, 1]
 
 
+def test_whoever_looks_on_is_told_of_every_candidate(store: SqliteStore) -> None:
+    seen: list[Progress] = []
+    result = run(store, on_event=seen.append)
+    added = [one.individual for one in seen if one.kind == "individual"]
+    assert added == list(store.individuals())
+    # the plain kernel is begun before there is anything to tell
+    assert sum(one.kind == "begun" for one in seen) == seen[-1].begun - 1
+    assert seen[-1].begun == seen[-1].taken
+    for one in seen:
+        assert one.taken <= one.begun <= one.taken + TOY_INFO.in_flight
+        times = [each.time_s or 0.0 for each in one.population]
+        assert times == sorted(times)
+        assert len(times) <= TOY_INFO.population
+    assert seen[-1].population[0] == result.best
+
+
 def test_stops_near_the_limit(store: SqliteStore) -> None:
     target = frozenset({"tile", "stage"})
     result = run(store, limit_s=true_time_s(target) / 1.04)

@@ -11,7 +11,7 @@ from cupilot.toolchain.cache import digest, folder_digest, publish, scratch_besi
 from cupilot.toolchain.cuda import Cuda, find_cuda, find_host_compiler
 from cupilot.toolchain.diagnostics import first_error
 from cupilot.toolchain.functions import host_functions
-from cupilot.toolchain.host import build_host_library
+from cupilot.toolchain.host import build_host_library, host_library
 from cupilot.toolchain.process import run
 from cupilot.toolchain.ptxas import read_report
 from cupilot.toolchain.source import (
@@ -174,7 +174,11 @@ def test_a_group_is_killed_at_the_time_limit(tmp_path: Path) -> None:
 def test_host_libraries(tmp_path: Path) -> None:
     source = tmp_path / "source.cpp"
     source.write_text('extern "C" int answer() { return 42; }\n')
-    first = build_host_library("answer", [source], tmp_path / "out")
+    told: list[tuple[int, int]] = []
+    place = host_library("answer", [source], tmp_path / "out")
+    assert not place.exists()
+    first = build_host_library("answer", [source], tmp_path / "out", tell=lambda done, of: told.append((done, of)))
+    assert (first, told) == (place, [(1, 1)])
     written_ns = first.stat().st_mtime_ns
     assert first.name == "libanswer.so"
     assert build_host_library("answer", [source], tmp_path / "out") == first

@@ -6,15 +6,17 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import isnan, nan
 from pathlib import Path
 
 from cupilot import __version__
-from cupilot.cli.choices import choose_device, cpu_count
+from cupilot.cli.choices import choose_device, cpu_count, prepare
 from cupilot.cli.pooling import shipped_records
-from cupilot.cli.terminal import Terminal, duration, ratio
+from cupilot.cli.terminal import Tell, Terminal, duration, ratio
 from cupilot.errors import CupilotError, UserError
 from cupilot.evolution.executor import LocalExecutor
+from cupilot.evolution.loop import Progress
 from cupilot.evolution.standings import (
     FAST,
     RESULTS_CSV,
@@ -30,6 +32,9 @@ from cupilot.records import Budget, RunInfo, to_plain
 from cupilot.tasks.suite import LEVEL1, SYSTEMS, TITLES, SuiteTask, chosen, open_suite
 
 TIMEOUT_S = 300.0
+COLUMNS = ("problem", "time", "source", "PyTorch", "source", "speed-up", "roofline", "of it", "evaluated")
+SHORT_COLUMNS = ("problem", "time", "PyTorch", "speed-up", "roofline")
+"""For terminals in which all columns do not fit."""
 
 
 def run_level1(options: Namespace, terminal: Terminal) -> int:
@@ -48,23 +53,13 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
         "", "", device.name, "expert", options.seed, options.population, options.generations, __version__,
         timeout_s=TIMEOUT_S, budget=Budget(evaluations=options.budget), precision=options.precision,
     )  # fmt: skip
+    prepare(device, terminal)
     executor = LocalExecutor(jobs)
     evaluator = Evaluator(device, options.seed, TIMEOUT_S, slots=jobs)
     bench = Bench(folder, device.spec, Expert(), evaluator, executor, info, time.monotonic, shipped_records)
-    interrupted = False
     try:
-        for place, problem in enumerate(problems, start=1):
-            if problem.number in done and done[problem.number].correct:
-                continue
-            with terminal.status(f"{place} of {len(problems)}: {problem.name}"):
-                standing = solve(bench, problem, options.precision)
-            interrupted = standing.stopped == "interrupted"
-            if interrupted:
-                break
-            done[standing.problem] = standing
-            folder.mkdir(parents=True, exist_ok=True)
-            write_standings(folder, [done[number] for number in sorted(done)])
-            terminal.line(told(standing))
+        with terminal.bar() as tell:
+            interrupted = solve_all(bench, problems, options.precision, done, terminal, tell)
     finally:
         executor.close(cancel=True)
     standings = [done[number] for number in sorted(done)]
@@ -74,6 +69,38 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
         terminal.line("interrupted; the same command with --resume goes on")
     terminal.report({"results": to_plain(standings), "figures": to_plain(figures(recorded_ones(standings)))})
     return 0 if standings and all(each.correct for each in standings) and not interrupted else 1
+
+
+def solve_all(
+    bench: Bench,
+    problems: Sequence[SuiteTask],
+    precision: str,
+    done: dict[int, Standing],
+    terminal: Terminal,
+    tell: Tell,
+) -> bool:
+    """Put the standing of each problem that is not done into ``done`` and on disk; whether it was interrupted."""
+    for place, problem in enumerate(problems):
+        if problem.number in done and done[problem.number].correct:
+            continue
+        tell(place, len(problems), problem.name)
+        current = replace(bench, on_event=partial(_follow, tell, place, len(problems), problem.name))
+        standing = solve(current, problem, precision)
+        if standing.stopped == "interrupted":
+            return True
+        done[standing.problem] = standing
+        bench.folder.mkdir(parents=True, exist_ok=True)
+        write_standings(bench.folder, [done[number] for number in sorted(done)])
+        terminal.line(told(standing))
+    return False
+
+
+def _follow(tell: Tell, place: int, of: int, name: str, progress: Progress) -> None:
+    """The bar's words while a problem is searched: how many kernels, and the best time."""
+    timing = progress.result.best.evaluation.timing
+    if timing is not None:
+        found = f"{progress.result.evaluations} evaluated, {duration(timing.time_s)} {timing.source}"
+        tell(place, of, f"{found}, {name}")
 
 
 def solve(bench: Bench, problem: SuiteTask, precision: str) -> Standing:
@@ -110,9 +137,13 @@ def recorded_ones(standings: Sequence[Standing]) -> list[Standing]:
 def show(standings: Sequence[Standing], terminal: Terminal, gpu: str) -> None:
     """Problem by problem, then by category, then against what others recorded."""
     terminal.line()
-    columns = ("problem", "time", "source", "PyTorch", "source", "speed-up", "roofline", "of it", "evaluated")
     others = [system for system in SYSTEMS if system != "pytorch"]
-    terminal.table((*columns, *(TITLES[system] for system in others)), [row(each, others) for each in standings])
+    columns, rows = (*COLUMNS, *(TITLES[system] for system in others)), [row(each, others) for each in standings]
+    if terminal.fits(columns, rows):
+        terminal.table(columns, rows)
+    else:
+        terminal.table(SHORT_COLUMNS, [short_row(each) for each in standings])
+        terminal.line(f"a wider terminal shows more columns; {RESULTS_CSV} has the rest")
     if any(each.broken for each in standings):
         terminal.line("* does not compute its operator; left out of the means below")
     terminal.line()
@@ -126,18 +157,18 @@ def show(standings: Sequence[Standing], terminal: Terminal, gpu: str) -> None:
         "geomean",
         "median",
     )
-    rows = [figure_row(name, figures(each)) for name, each in by_category(listed).items()]
-    rows.append(figure_row("all recorded", figures(listed)))
+    found = [figure_row(name, figures(each)) for name, each in by_category(listed).items()]
+    found.append(figure_row("all recorded", figures(listed)))
     sound = [each for each in listed if not each.broken]
-    rows.append(figure_row("without wrong published ones", figures(sound)))
+    found.append(figure_row("without wrong published ones", figures(sound)))
     for system in others:
         own = [each for each in sound if each.recorded_speedup(system) is not None]
-        rows.append(figure_row(f"{TITLES[system]}, where right", others_figures(own, system)))
-        rows.append(figure_row("  ours on the same", figures(own)))
+        found.append(figure_row(f"{TITLES[system]}, where right", others_figures(own, system)))
+        found.append(figure_row("  ours on the same", figures(own)))
     rest = [each for each in standings if each.baseline_source == "modelled"]
     if rest:
-        rows.append(figure_row("PyTorch modelled, the others", figures(rest)))
-    terminal.table((*header, "roofline"), rows)
+        found.append(figure_row("PyTorch modelled, the others", figures(rest)))
+    terminal.table((*header, "roofline"), found)
     terminal.line(f"our times are modelled for {gpu} unless the table says measured; the roofline is PyTorch's as well")
 
 
@@ -154,6 +185,12 @@ def row(each: Standing, others: Sequence[str]) -> tuple[str, ...]:
         "" if each.roofline_fraction is None else f"{each.roofline_fraction:.0%}", str(each.evaluations),
         *(cell(system) for system in others),
     )  # fmt: skip
+
+
+def short_row(each: Standing) -> tuple[str, ...]:
+    """The columns `SHORT_COLUMNS`, each time with its source; why there is no kernel is in `told`'s line."""
+    name, time, source, eager, eager_source, speedup, _, share, _ = row(each, ())
+    return name, f"{time} {source}" if time else "", f"{eager} {eager_source}".strip(), speedup, share
 
 
 def others_figures(standings: Sequence[Standing], system: str) -> Figures:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cupilot.cli.environment import cache_folder, sandbox_choice
 from cupilot.cli.terminal import Terminal
-from cupilot.contracts import Device
+from cupilot.contracts import Device, Preparing
 from cupilot.errors import MachineError
 
 TIMEOUT_S = 60.0
@@ -52,6 +52,14 @@ def choose_device(name: str | None, terminal: Terminal) -> Device:
     device = open_device(name, cache_folder(), sandbox_choice())
     terminal.line(f"device {name}: {reason}")
     return device
+
+
+def prepare(device: Device, terminal: Terminal) -> None:
+    """Have the device make what it makes once per machine, which takes a while, before anything is waited for."""
+    if isinstance(device, Preparing) and (what := device.unprepared()):
+        terminal.line(what)
+        with terminal.bar("files") as tell:
+            device.prepare(lambda done, of: tell(done, of, "files"))
 
 
 def cpu_count() -> int:

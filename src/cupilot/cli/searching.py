@@ -12,20 +12,21 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rich.status import Status
-
-from cupilot.cli.choices import cpu_count
+from cupilot.cli.choices import cpu_count, prepare
 from cupilot.cli.commands.evaluate import timing_cells
+from cupilot.cli.live import LiveSearch, shown
 from cupilot.cli.pooling import PoolMemory, pool_path
 from cupilot.cli.team import Lengths, Team, open_team
-from cupilot.cli.terminal import Terminal, duration, ratio
+from cupilot.cli.terminal import Terminal, ratio
 from cupilot.contracts import Brief, Device
 from cupilot.errors import UnmatchedTask
 from cupilot.evolution.budget import Spending
 from cupilot.evolution.executor import LocalExecutor
-from cupilot.evolution.loop import WHY, Progress, Surroundings, evolve
+from cupilot.evolution.loop import WHY, Surroundings, evolve
 from cupilot.evolution.result import BEST, moves_text, run_report
 from cupilot.evolution.store import SqliteStore, create_store, discard_store, open_store
+from cupilot.evolution.watched_agents import WatchedAgents
+from cupilot.evolution.watched_run import WatchedRun
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Individual, Kernel, RunInfo, RunResult, Task
 
@@ -83,26 +84,29 @@ def run_search(search: Search, terminal: Terminal) -> RunResult:
     from cupilot.gpu import needed_flop, reachable_s
 
     task, device, info = search.task, search.device, search.info
+    prepare(device, terminal)
+    limit_s = reachable_s(device.spec, task, needed_flop(task))
+    live = LiveSearch(WatchedRun(info, time.monotonic(), limit_s), time.monotonic)
     jobs = search.jobs or min(4, cpu_count())
     # LLM agents wait for replies most of the time, and those candidates need threads as well
     executor = LocalExecutor(jobs if search.team.usage is None else jobs + info.in_flight)
     try:
-        with terminal.status("evaluating the plain kernel") as status:
+        with shown(live, terminal) as tell:
             around = Surroundings(
                 device.spec,
                 executor,
                 search.store,
                 search.folder,
-                reachable_s(device.spec, task, needed_flop(task)),
+                limit_s,
                 Spending(info.budget, time.monotonic, search.team.spent),
                 search.memory.recall,
                 search.memory.remember,
-                lambda progress: tell(progress, terminal, status),
+                tell,
                 lambda task: built_in(task, device.spec),
                 search.known,
             )
-            evaluator = Evaluator(device, info.seed, info.timeout_s, slots=jobs)
-            result = evolve(task, search.team.agents, evaluator, info, around)
+            evaluator = Evaluator(device, info.seed, info.timeout_s, slots=jobs, watch=live)
+            result = evolve(task, WatchedAgents(search.team.agents, live), evaluator, info, around)
         # work is left only after a second Ctrl-C: then the end is to come at once
         if executor.abandon():
             end_children()
@@ -150,21 +154,6 @@ def built_in(task: Task, spec: GpuSpec) -> Kernel | None:
         return None
 
 
-def tell(progress: Progress, terminal: Terminal, status: Status | None) -> None:
-    result = progress.result
-    text = f"best {duration(time_s(result.best))}, {ratio(result.best.evaluation.speedup) or 'no'} speed-up"
-    counts = f"{result.evaluations} evaluated, {result.failures} failed"
-    left = f", left: {progress.left}" if progress.left else ""
-    info = result.info
-    last = info.epochs * (info.generations + 1) - 1
-    if progress.kind == "plain":
-        terminal.line(f"plain kernel: {text.removeprefix('best ')}")
-    elif progress.kind == "generation":
-        terminal.line(f"generation {progress.generation} of {last}: {text}, {counts}{left}")
-    elif status is not None:
-        status.update(f"generation {progress.generation}: {text}, {counts}{left}")
-
-
 def show(result: RunResult, terminal: Terminal, task: Path, device: str | None) -> None:
     """The table: plain kernel, best kernel, PyTorch; how the best came about; what to type next."""
     plain_s = time_s(result.first)
@@ -189,6 +178,8 @@ def show(result: RunResult, terminal: Terminal, task: Path, device: str | None) 
         command += ["--device", device]
     if result.info.precision != "fp32":
         command += ["--precision", result.info.precision]
+    if result.stopped == "interrupted":
+        terminal.line(f"go on: {shlex.join(('cupilot', 'resume', result.folder))}")
     terminal.line(f"next: {shlex.join(command)}")
     terminal.report(run_report(result))
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from cupilot.gpu.timing import model_time
 from cupilot.records import Failure, Kernel, Profile, TensorSpec, Timing, from_plain, to_plain
 from cupilot.records.evaluation import SassFunction
 from cupilot.toolchain.cuda import find_cuda
-from cupilot.toolchain.host import build_host_library
+from cupilot.toolchain.host import build_host_library, host_library
 from cupilot.toolchain.imports import guard_failure
 from cupilot.toolchain.nvcc import CUBIN, build_kernel
 from cupilot.toolchain.sass import kernel_sass
@@ -36,6 +36,7 @@ from cupilot.vgpu import translations
 
 # PTX the engine is built for: nvcc knows nothing older, and the engine little that is newer.
 OLDEST, NEWEST = 7.5, 9.0
+RUNTIME = "cupilot_cudart"
 GRACE_S = 5.0
 LOAD_TIMEOUT_S = 60.0
 KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TMPDIR", "VIRTUAL_ENV")
@@ -109,18 +110,30 @@ class VirtualDevice:
     def time(self, profile: Profile) -> Timing:
         return model_time(profile, self._spec, self.name)
 
-    def runtime(self) -> Path:
+    def runtime(self, tell: Callable[[int, int], None] = lambda done, of: None) -> Path:
         """Our CUDA runtime, compiled for this machine on first use."""
         with self._lock:
             if self._runtime is None:
-                folder = Path(str(files("cupilot.vgpu") / "runtime"))
-                sources, headers = (sorted(folder.glob(pattern)) for pattern in ("*.cpp", "*.h"))
-                # calls inside the runtime stay inside, whatever a candidate defines
-                flags = (*(f"-I{path}" for path in self._cuda.include), "-Wl,-Bsymbolic")
+                sources, headers, flags = self._runtime_parts()
                 self._runtime = build_host_library(
-                    "cupilot_cudart", sources, self._cache / "runtime", flags=flags, headers=headers
+                    RUNTIME, sources, self._cache / "runtime", flags=flags, headers=headers, tell=tell
                 )
             return self._runtime
+
+    def unprepared(self) -> str:
+        sources, headers, flags = self._runtime_parts()
+        library = host_library(RUNTIME, sources, self._cache / "runtime", flags=flags, headers=headers)
+        return "" if library.is_file() else "compiling the virtual GPU's runtime, once on this machine"
+
+    def prepare(self, tell: Callable[[int, int], None]) -> None:
+        self.runtime(tell)
+
+    def _runtime_parts(self) -> tuple[list[Path], list[Path], tuple[str, ...]]:
+        """Sources, headers and flags."""
+        folder = Path(str(files("cupilot.vgpu") / "runtime"))
+        # calls inside the runtime stay inside, whatever a candidate defines
+        flags = (*(f"-I{path}" for path in self._cuda.include), "-Wl,-Bsymbolic")
+        return sorted(folder.glob("*.cpp")), sorted(folder.glob("*.h")), flags
 
     def _sass(self, built: Built) -> tuple[SassFunction, ...]:
         """How the machine code makes the PTX's loads and stores; nothing where that cannot be found out."""

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cupilot.contracts import Built, Device, Outcome
+from cupilot.contracts import DONE, REFERENCE, Built, Device, Outcome, Step, Watch
 from cupilot.devices.cuda_worker import Reference
 from cupilot.evaluation.baseline import baseline
 from cupilot.evaluation.binding import bound_arguments
@@ -47,13 +47,21 @@ class Evaluator:
     """Evaluates kernels of tasks on one device; keeps the reference cases between kernels.
 
     Safe to call from several threads; each candidate runs in a process of its own, and at most
-    ``slots`` are built and as many run at a time.
+    ``slots`` are built and as many run at a time.  ``watch`` is told which stage a kernel has come to.
     """
 
-    def __init__(self, device: Device, seed: int = 0, timeout_s: float = 120.0, slots: int = 4) -> None:
+    def __init__(
+        self,
+        device: Device,
+        seed: int = 0,
+        timeout_s: float = 120.0,
+        slots: int = 4,
+        watch: Watch = lambda step: None,
+    ) -> None:
         self._device = device
         self._seed = seed
         self._timeout_s = timeout_s
+        self._watch = watch
         self._trials: tuple[tuple[str, str], Trials] | None = None
         self._lock = threading.Lock()
         # builds and runs queue separately, so that the next kernel is compiled while one runs
@@ -61,18 +69,30 @@ class Evaluator:
         self._running = threading.BoundedSemaphore(slots)
 
     def __call__(self, task: Task, kernel: Kernel) -> Evaluation:
+        try:
+            return self._evaluate(task, kernel)
+        finally:
+            self._watch(Step(DONE, kernel.digest))
+
+    def _evaluate(self, task: Task, kernel: Kernel) -> Evaluation:
+        who = kernel.digest
+        self._watch(Step("waiting", who))
         trials = self.trials(task)
         with self._building:
+            self._watch(Step("building", who))
             built = self._device.build(kernel)
         if isinstance(built, Failure):
             return self._evaluation(task, kernel, built)
         arguments = bound_arguments(built.kernel, task)
         if isinstance(arguments, Failure):
             return self._evaluation(task, kernel, arguments)
+        self._watch(Step("waiting", who))
         with self._running:
+            self._watch(Step("checking", who))
             found = self._verdict(task, built, trials, arguments)
         if found.failure is not None or found.profile is None:
             return self._evaluation(task, kernel, found.failure, checks=tuple(found.checks))
+        self._watch(Step("timing", who))
         checks, measured = tuple(found.checks), self._measured(task, built, trials, arguments)
         if isinstance(measured, Failure):
             return self._evaluation(task, kernel, measured, checks=checks, profile=found.profile)
@@ -112,7 +132,7 @@ class Evaluator:
             if self._trials is None or self._trials[0] != key:
                 # the last task's gigabytes go before the next ones come
                 self._trials = None
-                self._trials = (key, Trials(task, self._seed))
+                self._trials = (key, Trials(task, self._seed, lambda what: self._watch(Step(REFERENCE, "", what))))
             return self._trials[1]
 
     def _verdict(self, task: Task, built: Built, trials: Trials, arguments: str) -> _Verdict:

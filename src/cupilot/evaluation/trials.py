@@ -67,6 +67,8 @@ class Trials:
 
     task: Task
     seed: int
+    watch: Callable[[str], None] = lambda what: None
+    """Told which reference is being made, and nothing when it is."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _made: dict[tuple[str, str], Trial] = field(default_factory=dict)
 
@@ -92,11 +94,8 @@ class Trials:
 
     def true(self, kind: str = TRUE_KIND) -> Trial:
         """The shape that the task is about."""
-        with self._lock:
-            key = (self.task.name, f"true {kind}")
-            if key not in self._made:
-                self._made[key] = Trial(self._true_case(kind), full=False, strict=self._strict(kind))
-            return self._made[key]
+        key = (self.task.name, f"true shape, {kind}")
+        return self._kept(key, lambda: Trial(self._true_case(kind), full=False, strict=self._strict(kind)))
 
     def stubborn(self) -> list[Trial]:
         return [self.true(kind) for kind in STUBBORN_KINDS]
@@ -116,7 +115,11 @@ class Trials:
     def _kept(self, key: tuple[str, str], make: Callable[[], Trial]) -> Trial:
         with self._lock:
             if key not in self._made:
-                self._made[key] = make()
+                self.watch(f"{', '.join(key)} inputs")
+                try:
+                    self._made[key] = make()
+                finally:
+                    self.watch("")
             return self._made[key]
 
     def _strict(self, kind: str) -> bool:

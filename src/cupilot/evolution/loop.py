@@ -54,12 +54,21 @@ REMEMBERED = 5  # attempts of a lineage that a role is told about
 
 @dataclass(frozen=True)
 class Progress:
-    """What an observer is told; ``kind`` is ``plain``, ``individual`` or ``generation``."""
+    """What an observer is told; ``kind`` is ``plain``, ``begun``, ``individual``, ``generation`` or ``stopping``.
+
+    ``individual`` is the newest, where the event is about one; ``population`` are the fastest that parents are chosen
+    from.  ``begun`` and ``taken`` count candidates, ``spent`` has the budget's words.
+    """
 
     kind: str
     generation: int
     result: RunResult
     left: str = ""
+    individual: Individual | None = None
+    population: tuple[Individual, ...] = ()
+    begun: int = 0
+    taken: int = 0
+    spent: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -175,7 +184,7 @@ class _Search:
             why = "it was not timed" if failure is None else f"{failure.stage}, {failure.kind}: {failure.message}"
             raise CupilotError(f"the plain kernel for {self.task.name} failed ({why}); there is nothing to start from")
         self.population = (self.ledger.first,)
-        self.report("plain", 0)
+        self.report("plain", 0, self.ledger.first)
 
     def run(self) -> str:
         """All epochs; returns why it ended."""
@@ -322,6 +331,8 @@ class _Search:
         self.number += 1
         future = self.around.executor.submit(develop, assignment, self.agents, self.evaluator, self.info.seed)
         self.pending.append((assignment, future))
+        if self.ledger.correct:
+            self.report("begun", self.shown)
 
     def take(self) -> None:
         """Wait for the oldest candidate and take it in."""
@@ -343,13 +354,24 @@ class _Search:
             self.shares.record(
                 assignment.origin, any(one.time_s is not None and one.time_s < parent_s for one in added)
             )
-        for _ in added:
+        for individual in added:
             if self.ledger.correct:
-                self.report("individual", assignment.generation)
+                self.report("individual", assignment.generation, individual)
 
-    def report(self, kind: str, generation: int) -> None:
-        result = self.ledger.result("running")
-        self.around.on_event(Progress(kind, generation, result, self.around.spending.left()))
+    def report(self, kind: str, generation: int, individual: Individual | None = None) -> None:
+        """Tell the observer; nothing here depends on whether there is one."""
+        spending = self.around.spending
+        self.around.on_event(
+            Progress(
+                kind, generation, self.ledger.result("running"), spending.left(), individual, self.fastest(),
+                self.number, self.number - len(self.pending), tuple(spending.spent().items()),
+            )
+        )  # fmt: skip
+
+    def fastest(self) -> tuple[Individual, ...]:
+        """Those that parents are chosen from now, and the newcomers among which the next are chosen."""
+        ids = {one.id for one in (*self.population, *self.newcomers)}
+        return tuple(sorted((one for one in self.ledger.correct if one.id in ids), key=fitness)[: self.info.population])
 
     # --- ending early ----------------------------------------------------------------------
 
@@ -368,6 +390,7 @@ class _Search:
         if self.admitting:  # interrupted in the middle: this one is the last
             return
         try:
+            self.report("stopping", self.shown)
             for _, future in self.pending:
                 if future.cancelled() or future.exception() is not None:
                     break

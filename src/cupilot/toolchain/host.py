@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from cupilot.errors import MachineError
@@ -23,24 +23,40 @@ def build_host_library(
     flags: Sequence[str] = (),
     headers: Sequence[Path] = (),
     timeout_s: float = 300,
+    tell: Callable[[int, int], None] = lambda done, of: None,
 ) -> Path:
     """Compile to ``out_dir/<digest>/lib<name>.so`` with `FLAGS` and then ``flags``.
 
     The digest covers the sources, the flags, the compiler, and the ``headers`` named; headers that are not named
-    are not watched.  With ``-march=native`` the result is for this machine: keep ``out_dir`` on it.
+    are not watched.  With ``-march=native`` the result is for this machine: keep ``out_dir`` on it.  ``tell`` is given
+    how many of the sources are compiled, and of how many.
     """
+    compiler, known = find_host_compiler(), _known(flags, headers)
+    library = host_library(name, sources, out_dir, flags=flags, headers=headers)
+    if not library.is_file():
+        with ThreadPoolExecutor() as pool:
+            made = [pool.submit(_object, compiler, path, out_dir, known, flags, timeout_s) for path in sources]
+            for done, _ in enumerate(as_completed(made), start=1):
+                tell(done, len(made))
+            objects = [future.result() for future in made]
+        _make([compiler, *FLAGS, *objects, *flags, "-o", library.name], library.name, library.parent, timeout_s)
+    return library
+
+
+def host_library(
+    name: str, sources: Sequence[Path], out_dir: Path, *, flags: Sequence[str] = (), headers: Sequence[Path] = ()
+) -> Path:
+    """Where `build_host_library` leaves the library, which may not be there yet."""
+    contents = [part for path in sources for part in (path.name, path.read_bytes())]
+    return out_dir / digest([name, *_known(flags, headers), *contents]) / f"lib{name}.so"
+
+
+def _known(flags: Sequence[str], headers: Sequence[Path]) -> list[str | bytes]:
+    """What every object depends on."""
     compiler = find_host_compiler()
     version = run([compiler, "--version"], compiler.parent, timeout_s=30)
     watched = [part for path in headers for part in (path.name, path.read_bytes())]
-    known = [str(compiler), version.output if version else "", *FLAGS, *flags, *watched]
-    library = f"lib{name}.so"
-    final = out_dir / digest([name, *known, *(part for path in sources for part in (path.name, path.read_bytes()))])
-    if not final.is_dir():
-        with ThreadPoolExecutor() as pool:
-            made = pool.map(lambda path: _object(compiler, path, out_dir, known, flags, timeout_s), sources)
-            objects = list(made)
-        _make([compiler, *FLAGS, *objects, *flags, "-o", library], library, final, timeout_s)
-    return final / library
+    return [str(compiler), version.output if version else "", *FLAGS, *flags, *watched]
 
 
 def _object(

@@ -6,7 +6,7 @@ import secrets
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, add_precision, choose_device, seconds
+from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, add_precision, choose_device, prepare, seconds
 from cupilot.cli.terminal import Terminal, duration, ratio
 from cupilot.errors import UserError
 from cupilot.evolution.result import evaluation_report, repeat_report
@@ -40,8 +40,9 @@ def run(options: Namespace, terminal: Terminal) -> int:
     device = choose_device(options.device, terminal)
     # values that no candidate can know; the proof tells them afterwards
     seed = secrets.randbits(32) if options.seed is None else options.seed
-    with terminal.status("evaluating"):
-        evaluation = Evaluator(device, seed, options.timeout)(task, kernel)
+    prepare(device, terminal)
+    with terminal.steps("evaluating") as watch:
+        evaluation = Evaluator(device, seed, options.timeout, watch=watch)(task, kernel)
     show(evaluation, terminal)
     terminal.report(evaluation_report(evaluation) | repeat_report(task, kernel, options.timeout))
     failure = evaluation.failure

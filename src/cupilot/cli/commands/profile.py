@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cupilot.cli.choices import TIMEOUT_S, add_json, add_precision, choose_device, seconds
+from cupilot.cli.choices import TIMEOUT_S, add_json, add_precision, choose_device, prepare, seconds
 from cupilot.cli.commands.evaluate import LOG_LINES, read_kernel
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Device
@@ -53,6 +53,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
     found: list[tuple[Profiled, Device]] = []
     failures: list[tuple[str, Failure]] = []
     for device in devices:
+        prepare(device, terminal)
         with terminal.status(f"profiling on {device.name}"):
             result = profiler(device, kernel)
         if isinstance(result, Failure):

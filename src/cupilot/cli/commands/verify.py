@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from cupilot.cli.choices import add_json, choose_device
+from cupilot.cli.choices import add_json, choose_device, prepare
 from cupilot.cli.commands.evaluate import show
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import DataError, UserError
@@ -37,8 +37,9 @@ def run(options: Namespace, terminal: Terminal) -> int:
         terminal.warn(f"{path} has been altered: its sources are not those that its proof was made of")
         return 1
     device = choose_device(claim["device"], terminal)
-    with terminal.status("evaluating once more"):
-        evaluation = Evaluator(device, proof.seed, claim["timeout_s"])(task, kernel)
+    prepare(device, terminal)
+    with terminal.steps("evaluating once more") as watch:
+        evaluation = Evaluator(device, proof.seed, claim["timeout_s"], watch=watch)(task, kernel)
     show(evaluation, terminal)
     terminal.report(evaluation_report(evaluation))
     for text in differences(proof, evaluation.proof) if evaluation.proof is not None else ():
