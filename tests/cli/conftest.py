@@ -76,7 +76,7 @@ class FakeEvaluator:
 def _load_task(path: Path, precision: str = "fp32") -> Task:
     if not path.exists():
         raise TaskError(f"the task file {path} does not exist")
-    return replace(TASK, name=path.stem)
+    return replace(TASK, name=path.stem, precision=precision)
 
 
 def _open_device(name: str, cache: Path, sandbox: str = "auto") -> Any:

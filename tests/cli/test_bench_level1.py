@@ -125,3 +125,20 @@ def test_a_wide_terminal_and_a_pipe_get_all_columns() -> None:
         assert "evaluated" in text.getvalue()
         assert "cuPilot" in text.getvalue()
         assert "wider terminal" not in text.getvalue()
+
+
+def test_what_precision_makes_no_difference_to_is_reused(cli: Cli, suite: str) -> None:
+    cli("bench", "level1", "--suite", suite, "--out", "out", "--only", "2")
+    again = cli("bench", "level1", "--suite", suite, "--out", "coarse", "--precision", "tf32", "--reuse", "out")
+    assert again.status == 0
+    assert {row["precision"] for row in rows("coarse").values()} == {"tf32"}
+    assert rows("coarse")["2"]["kernel"] == rows()["2"]["kernel"]
+    assert (Path("coarse") / rows("coarse")["2"]["kernel"]).is_file()
+    # one was searched, the other was not
+    assert [folder.name for folder in (Path("coarse") / "runs").iterdir()] == ["1_one"]
+
+
+def test_reusing_nothing_is_a_mistake(cli: Cli, suite: str) -> None:
+    ran = cli("bench", "level1", "--suite", suite, "--out", "out", "--reuse", "nowhere")
+    assert ran.status == 2
+    assert "nowhere holds no results" in ran.err

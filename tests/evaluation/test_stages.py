@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cupilot.contracts import DONE, REFERENCE, Device, Step
-from cupilot.evaluate import Evaluator
+from cupilot.evaluation import Evaluator
 from cupilot.records import Kernel
 from cupilot.tasks import load_task
 

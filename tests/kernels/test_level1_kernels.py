@@ -1,4 +1,4 @@
-"""The kernels found for KernelBench's level 1, as they are kept in ``kernels/level1``: whole, proven, and repeatable."""
+"""The kernels found for level 1 of KernelBench, as ``kernels/level1`` keeps them: whole, proven and repeatable."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isnan, nan
@@ -28,7 +28,7 @@ from cupilot.evolution.standings import (
     write_standings,
 )
 from cupilot.evolution.suite import Bench
-from cupilot.records import Budget, RunInfo, to_plain
+from cupilot.records import Budget, RunInfo, Task, to_plain
 from cupilot.tasks.suite import LEVEL1, SYSTEMS, TITLES, SuiteTask, chosen, open_suite
 
 TIMEOUT_S = 300.0
@@ -44,6 +44,9 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
     done = {each.problem: each for each in read_standings(folder)}
     if done and not options.resume:
         raise UserError(f"--out {folder} already holds results; choose another folder, or go on with --resume")
+    others = {each.problem: each for each in read_standings(Path(options.reuse))} if options.reuse else {}
+    if options.reuse and not others:
+        raise UserError(f"--reuse {options.reuse} holds no results of a benchmark")
     device = choose_device(options.device, terminal)
     from cupilot.evaluation import Evaluator
     from cupilot.expert import Expert
@@ -59,7 +62,8 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
     bench = Bench(folder, device.spec, Expert(), evaluator, executor, info, time.monotonic, shipped_records)
     try:
         with terminal.bar() as tell:
-            interrupted = solve_all(bench, problems, options.precision, done, terminal, tell)
+            reuse = partial(carried_over, bench, Path(options.reuse or ""), others)
+            interrupted = solve_all(bench, problems, options.precision, done, terminal, tell, reuse)
     finally:
         executor.close(cancel=True)
     standings = [done[number] for number in sorted(done)]
@@ -78,6 +82,7 @@ def solve_all(
     done: dict[int, Standing],
     terminal: Terminal,
     tell: Tell,
+    reuse: Callable[[SuiteTask, Task], Standing | None],
 ) -> bool:
     """Put the standing of each problem that is not done into ``done`` and on disk; whether it was interrupted."""
     for place, problem in enumerate(problems):
@@ -85,7 +90,7 @@ def solve_all(
             continue
         tell(place, len(problems), problem.name)
         current = replace(bench, on_event=partial(_follow, tell, place, len(problems), problem.name))
-        standing = solve(current, problem, precision)
+        standing = solve(current, problem, precision, reuse)
         if standing.stopped == "interrupted":
             return True
         done[standing.problem] = standing
@@ -103,7 +108,15 @@ def _follow(tell: Tell, place: int, of: int, name: str, progress: Progress) -> N
         tell(place, of, f"{found}, {name}")
 
 
-def solve(bench: Bench, problem: SuiteTask, precision: str) -> Standing:
+def carried_over(
+    bench: Bench, folder: Path, others: Mapping[int, Standing], problem: SuiteTask, task: Task
+) -> Standing | None:
+    return bench.carry_over(folder, others[problem.number], task) if problem.number in others else None
+
+
+def solve(
+    bench: Bench, problem: SuiteTask, precision: str, reuse: Callable[[SuiteTask, Task], Standing | None]
+) -> Standing:
     """A task that cannot even be loaded is a row as well."""
     from cupilot.tasks import load_task
 
@@ -114,7 +127,8 @@ def solve(bench: Bench, problem: SuiteTask, precision: str) -> Standing:
             problem.number, problem.name, problem.category, False, None, None, None, precision, None, 0, "",
             why=str(error),
         )  # fmt: skip
-    return bench.solve(problem, replace(task, name=problem.name))
+    task = replace(task, name=problem.name)
+    return reuse(problem, task) or bench.solve(problem, task)
 
 
 def told(standing: Standing) -> str:

@@ -6,13 +6,14 @@ problems were asked for.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cupilot.contracts import Agents, Executor
-from cupilot.errors import CupilotError
+from cupilot.errors import CupilotError, UserError
 from cupilot.evolution.budget import Spending
 from cupilot.evolution.loop import Progress, Surroundings, evolve
 from cupilot.evolution.memory import Evaluator
@@ -21,6 +22,7 @@ from cupilot.evolution.standings import Standing
 from cupilot.evolution.store import create_store, holds_run, open_store
 from cupilot.gpu import needed_flop, reachable_s
 from cupilot.gpu.spec import GpuSpec
+from cupilot.gpu.work import sums_products
 from cupilot.records import Evaluation, PoolRecord, RunInfo, RunResult, Task, to_plain
 from cupilot.tasks.suite import RECORDED_ON, SuiteTask
 
@@ -50,6 +52,26 @@ class Bench:
         except CupilotError as error:
             return replace(standing, why=str(error))
         return self._found(standing, problem, task, result)
+
+    def carry_over(self, other: Path, found: Standing, task: Task) -> Standing | None:
+        """What another benchmark found for a problem that precision makes no difference to; None where it does.
+
+        Only sums of products have less precise ways; everything else is the same search, kernel and time.
+        """
+        if sums_products(task) or not found.correct:
+            return None
+        try:
+            claim = json.loads((other / found.kernel).with_suffix(".json").read_text(encoding="utf-8"))
+            told = claim["device"], claim["repeat"]["task"]["source"]
+            source = (other / found.kernel).read_text(encoding="utf-8")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"the benchmark in {other} cannot be used: {found.name}: {error}") from error
+        if told != (self.info.device, task.source):
+            return None
+        (self.folder / KERNELS).mkdir(parents=True, exist_ok=True)
+        replace_file(self.folder / found.kernel, source)
+        replace_file((self.folder / found.kernel).with_suffix(".json"), to_json(claim))
+        return replace(found, precision=task.precision)
 
     def _search(self, problem: SuiteTask, task: Task) -> RunResult:
         folder = self.folder / RUNS / problem.name

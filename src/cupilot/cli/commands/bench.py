@@ -17,6 +17,7 @@ def configure(parser: ArgumentParser) -> None:
     level1.add_argument("--budget", metavar="N", type=positive, default=40, help="evaluations per problem (40)")
     level1.add_argument("--resume", action="store_true", help="go on where DIR ends")
     level1.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same results (0)")
+    level1.add_argument("--reuse", metavar="DIR", help="take problems that precision makes no difference to from there")
     add_precision(level1)
     ablation = kinds.add_parser("ablation", help="without guidance, without the pool, crossing code")
     ablation.add_argument("--seeds", metavar="N", type=positive, default=5, help="searches per task and variant (5)")
