@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import isnan, nan
+from math import isnan
 from pathlib import Path
 
 from cupilot import __version__
@@ -22,14 +22,16 @@ from cupilot.evolution.standings import (
     RESULTS_CSV,
     Figures,
     Standing,
-    by_category,
+    comparisons,
     figures,
+    other_systems,
     read_standings,
+    recorded_ones,
     write_standings,
 )
 from cupilot.evolution.suite import Bench
 from cupilot.records import Budget, RunInfo, Task, to_plain
-from cupilot.tasks.suite import LEVEL1, SYSTEMS, TITLES, SuiteTask, chosen, open_suite
+from cupilot.tasks.suite import LEVEL1, TITLES, SuiteTask, chosen, open_suite
 
 TIMEOUT_S = 300.0
 COLUMNS = ("problem", "time", "source", "PyTorch", "source", "speed-up", "roofline", "of it", "evaluated")
@@ -141,17 +143,13 @@ def told(standing: Standing) -> str:
     )
 
 
-def recorded_ones(standings: Sequence[Standing]) -> list[Standing]:
-    return [each for each in standings if each.baseline_source == "recorded"]
-
-
 # --- tables ----------------------------------------------------------------------------------
 
 
 def show(standings: Sequence[Standing], terminal: Terminal, gpu: str) -> None:
     """Problem by problem, then by category, then against what others recorded."""
     terminal.line()
-    others = [system for system in SYSTEMS if system != "pytorch"]
+    others = other_systems()
     columns, rows = (*COLUMNS, *(TITLES[system] for system in others)), [row(each, others) for each in standings]
     if terminal.fits(columns, rows):
         terminal.table(columns, rows)
@@ -161,7 +159,6 @@ def show(standings: Sequence[Standing], terminal: Terminal, gpu: str) -> None:
     if any(each.broken for each in standings):
         terminal.line("* does not compute its operator; left out of the means below")
     terminal.line()
-    listed = recorded_ones(standings)
     header = (
         "speed-up over PyTorch",
         "problems",
@@ -171,18 +168,7 @@ def show(standings: Sequence[Standing], terminal: Terminal, gpu: str) -> None:
         "geomean",
         "median",
     )
-    found = [figure_row(name, figures(each)) for name, each in by_category(listed).items()]
-    found.append(figure_row("all recorded", figures(listed)))
-    sound = [each for each in listed if not each.broken]
-    found.append(figure_row("without wrong published ones", figures(sound)))
-    for system in others:
-        own = [each for each in sound if each.recorded_speedup(system) is not None]
-        found.append(figure_row(f"{TITLES[system]}, where right", others_figures(own, system)))
-        found.append(figure_row("  ours on the same", figures(own)))
-    rest = [each for each in standings if each.baseline_source == "modelled"]
-    if rest:
-        found.append(figure_row("PyTorch modelled, the others", figures(rest)))
-    terminal.table((*header, "roofline"), found)
+    terminal.table((*header, "roofline"), [figure_row(title, found) for title, found in comparisons(standings)])
     terminal.line(f"our times are modelled for {gpu} unless the table says measured; the roofline is PyTorch's as well")
 
 
@@ -205,11 +191,6 @@ def short_row(each: Standing) -> tuple[str, ...]:
     """The columns `SHORT_COLUMNS`, each time with its source; why there is no kernel is in `told`'s line."""
     name, time, source, eager, eager_source, speedup, _, share, _ = row(each, ())
     return name, f"{time} {source}" if time else "", f"{eager} {eager_source}".strip(), speedup, share
-
-
-def others_figures(standings: Sequence[Standing], system: str) -> Figures:
-    """As the other system has them; how much of the roofline it reached is not recorded."""
-    return replace(figures(standings, lambda each: each.recorded_speedup(system)), roofline=nan)
 
 
 def figure_row(title: str, found: Figures) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from io import StringIO
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
@@ -15,6 +15,7 @@ from typing import Any
 from cupilot.errors import DataError
 from cupilot.evolution.result import replace_file, to_json
 from cupilot.records import from_plain, to_plain
+from cupilot.tasks.suite import SYSTEMS, TITLES
 
 RESULTS_CSV, RESULTS_JSON = "results.csv", "results.json"
 FAST = (1.0, 1.5, 2.0)
@@ -93,6 +94,37 @@ def figures(
 def by_category(standings: Sequence[Standing]) -> dict[str, tuple[Standing, ...]]:
     names = dict.fromkeys(each.category for each in standings)
     return {name: tuple(each for each in standings if each.category == name) for name in names}
+
+
+def recorded_ones(standings: Sequence[Standing]) -> list[Standing]:
+    return [each for each in standings if each.baseline_source == "recorded"]
+
+
+def other_systems() -> tuple[str, ...]:
+    """Those whose times are recorded, PyTorch aside."""
+    return tuple(system for system in SYSTEMS if system != "pytorch")
+
+
+def comparisons(standings: Sequence[Standing]) -> list[tuple[str, Figures]]:
+    """By category, over all recorded problems, and against other systems where their kernels are right."""
+    listed = recorded_ones(standings)
+    found = [(name, figures(each)) for name, each in by_category(listed).items()]
+    found.append(("all recorded", figures(listed)))
+    sound = [each for each in listed if not each.broken]
+    found.append(("without wrong published ones", figures(sound)))
+    for system in other_systems():
+        own = [each for each in sound if each.recorded_speedup(system) is not None]
+        found.append((f"{TITLES[system]}, where right", others_figures(own, system)))
+        found.append(("  ours on the same", figures(own)))
+    rest = [each for each in standings if each.baseline_source == "modelled"]
+    if rest:
+        found.append(("PyTorch modelled, the others", figures(rest)))
+    return found
+
+
+def others_figures(standings: Sequence[Standing], system: str) -> Figures:
+    """As the other system has them; how much of the roofline it reached is not recorded."""
+    return replace(figures(standings, lambda each: each.recorded_speedup(system)), roofline=math.nan)
 
 
 # --- files ---------------------------------------------------------------------------------------

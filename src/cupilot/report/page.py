@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 from cupilot.errors import UserError
 from cupilot.evolution.standings import RESULTS_JSON, read_standings
-from cupilot.evolution.store import open_store
-from cupilot.report.render import render
+from cupilot.records import to_plain
+from cupilot.report.data import run_view
+from cupilot.report.render import as_data, render
+from cupilot.report.run import read_run
+from cupilot.report.suite import suite_view
 
 
 def run_report(folder: Path) -> str:
     """The HTML text for a run's folder; the run may still be going on."""
-    with closing(open_store(folder)) as store:
-        title = store.info().task if store.begun else folder.name
-        count = sum(1 for _ in store.individuals())
-    return render("run.html.j2", title=title, count=count)
+    view = run_view(read_run(folder))
+    return render("run.html.j2", ("tips", "charts", "diff", "lineage"), view=view, sources=as_data(to_plain(view.sources)))
 
 
 def suite_report(folder: Path) -> str:
@@ -24,4 +24,4 @@ def suite_report(folder: Path) -> str:
     standings = read_standings(folder)
     if not standings:
         raise UserError(f"{folder} holds no results of a benchmark: there is no {RESULTS_JSON} in it")
-    return render("suite.html.j2", title=folder.name, count=len(standings))
+    return render("suite.html.j2", ("tips", "charts", "table"), view=suite_view(folder.absolute().name, standings))

@@ -1,0 +1,115 @@
+"""A run as its store has it at this moment, and what follows from that alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from cupilot.errors import DeviceError, StoreError
+from cupilot.evolution.ledger import comparable, fitness
+from cupilot.evolution.loop import WHY
+from cupilot.evolution.store import FILE, open_store
+from cupilot.gpu import GpuSpec, load_spec
+from cupilot.llm.books import SqliteBook
+from cupilot.llm.recording import Call
+from cupilot.llm.role import role_of
+from cupilot.records import Individual, RunInfo
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one role asked language models for; ``unpriced`` calls have no known price."""
+
+    role: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    price_usd: float
+    unpriced: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything a report is made of.  ``info`` is None before the run has begun, ``stopped`` empty until it ended;
+    ``spec`` is None where the device is in no catalogue."""
+
+    name: str
+    info: RunInfo | None
+    individuals: tuple[Individual, ...]
+    notes: tuple[tuple[str, str], ...]
+    stopped: str
+    asked: tuple[Asked, ...] = ()
+    spec: GpuSpec | None = None
+
+    @property
+    def plain(self) -> Individual | None:
+        """The first kernel that is right, which all others are compared with."""
+        return next((one for one in self.individuals if one.time_s is not None), None)
+
+    @property
+    def ranked(self) -> tuple[Individual, ...]:
+        """Those whose times may be compared with the plain kernel's."""
+        plain = self.plain
+        return tuple(one for one in self.individuals if plain is not None and one.time_s and comparable(one, plain))
+
+    @property
+    def best(self) -> Individual | None:
+        return min(self.ranked, key=fitness, default=None)
+
+    @property
+    def evaluations(self) -> int:
+        return sum(1 for one in self.individuals if one.kernel.source)
+
+    @property
+    def failed(self) -> tuple[Individual, ...]:
+        return tuple(one for one in self.individuals if one.time_s is None)
+
+    @property
+    def why(self) -> str:
+        """Why it ended, in words; empty until it did."""
+        return WHY.get(self.stopped, self.stopped)
+
+
+def read_run(folder: Path) -> Run:
+    """What the folder's store holds; nothing is written, and the run may go on meanwhile."""
+    with closing(open_store(folder)) as store:
+        info = store.info() if store.begun else None
+        result = store.result()
+        individuals, notes = tuple(store.individuals()), tuple(store.notes())
+    spec = None if info is None else spec_of(info.device)
+    asked = () if info is None or not info.models else totals(recorded_calls(folder))
+    return Run(
+        folder.absolute().name, info, individuals, notes, "" if result is None else result.stopped, asked, spec
+    )
+
+
+def spec_of(device: str) -> GpuSpec | None:
+    """Of a virtual device; what stands behind ``cuda:0`` is not in the store."""
+    try:
+        return load_spec(device.removeprefix("virtual:"))
+    except DeviceError:
+        return None
+
+
+def recorded_calls(folder: Path) -> tuple[Call, ...]:
+    try:
+        with closing(SqliteBook(folder / FILE, readonly=True)) as book:
+            return tuple(book.calls())
+    except StoreError:  # none was recorded yet
+        return ()
+
+
+def totals(calls: Iterable[Call]) -> tuple[Asked, ...]:
+    """By role, in the order in which the roles first asked."""
+    found: dict[str, Asked] = {}
+    for call in calls:
+        role = role_of(call.request) or "other"
+        before = found.get(role, Asked(role, 0, 0, 0, 0.0, 0))
+        found[role] = Asked(
+            role, before.calls + 1, before.input_tokens + call.reply.input_tokens,
+            before.output_tokens + call.reply.output_tokens, before.price_usd + (call.price_usd or 0.0),
+            before.unpriced + (call.price_usd is None),
+        )  # fmt: skip
+    return tuple(found.values())

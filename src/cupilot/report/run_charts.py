@@ -1,0 +1,207 @@
+"""The two charts of a run: the roofline with every individual on it, and how the best time came down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cupilot.evolution.result import moves_text
+from cupilot.gpu import GpuSpec
+from cupilot.gpu.roofline import (
+    BETWEEN,
+    COMPUTE_BOUND,
+    LEVELS,
+    MEMORY_BOUND,
+    Roof,
+    Work,
+    precision_in_use,
+    profile_work,
+    roof_of,
+)
+from cupilot.gpu.standing import position
+from cupilot.records import Individual
+from cupilot.report.chart import Row, chart, decades, fine_ticks
+from cupilot.report.numbers import duration, quantity, time_unit
+from cupilot.report.run import Run
+
+LOW, HIGH = 1 / 3, 3.0
+"""Room around what is drawn, as factors on logarithmic axes."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What the vertical axis counts: floating-point operations, or instructions where a run has no such operations
+    (copies, comparisons)."""
+
+    word: str
+    unit: str
+    counter: str = ""
+
+    def amount(self, one: Individual) -> float:
+        profile = one.evaluation.profile
+        if profile is None:
+            return 0.0
+        return profile.total(self.counter) if self.counter else profile_work(profile).flop
+
+
+FLOP = Scale("operations", "flop")
+INSTRUCTIONS = Scale("warp instructions", "inst", "warp_instructions")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A specification's JSON, and sentences about what it shows and what it does not."""
+
+    spec: str
+    notes: tuple[str, ...] = ()
+
+
+def roofline(run: Run) -> Chart | None:
+    """None where the GPU is not known or nobody has a place."""
+    best, spec = run.best, run.spec
+    if best is None or best.evaluation.profile is None or spec is None or run.info is None:
+        return None
+    scale = FLOP if any(FLOP.amount(one) for one in run.ranked) else INSTRUCTIONS
+    roof = roof_of(spec, precision_in_use(best.evaluation.profile.launches, run.info.precision))
+    dots = [dot for one in run.ranked for dot in _dots(one, run, roof, scale)]
+    if not dots:
+        return None
+    ceilings = _ceilings(roof, spec, scale)
+    peak = max(value for _, value in ceilings)
+    xs = [float(str(dot["x"])) for dot in dots]
+    ys = [float(str(dot["y"])) for dot in dots]
+    x_domain = [min(*xs, peak / roof.dram_bytes_per_s / 30) * LOW, max(*xs, peak / roof.dram_bytes_per_s) * HIGH]
+    y_domain = [min(*ys, peak / 300) * LOW, peak * HIGH]
+    ridges = [value / roof.dram_bytes_per_s for _, value in ceilings]
+    labels, lines = _roofs(roof, ceilings, x_domain, y_domain)
+    drawn = {
+        "dots": dots, "roofs": lines, "roof_labels": labels, "ridges": [{"x": ridge} for ridge in ridges],
+        "zones": _zones(ridges, x_domain),
+    }  # fmt: skip
+    placed = {dot["id"] for dot in dots}
+    notes = [f"{roof.gpu}, {roof.precision}; {scale.word} are counted, bytes of L2 and DRAM modelled"]
+    if scale is INSTRUCTIONS:
+        notes.append("no kernel of this run makes floating-point operations that count, so instructions stand for them")
+    if missing := len(run.individuals) - len(placed):
+        notes.append(f"{missing} of {len(run.individuals)} individuals have no place: they failed or counted nothing")
+    text = chart(
+        "roofline", drawn,
+        description=f"Roofline of {roof.gpu} with {len(placed)} individuals",
+        x_domain=x_domain, y_domain=y_domain, x_ticks=decades(*x_domain), y_ticks=decades(*y_domain),
+        x_title=f"{scale.word} per byte", y_title=f"{scale.word} per second, {scale.unit}/s",
+        generations=_generations(run),
+    )  # fmt: skip
+    return Chart(text, tuple(notes))
+
+
+def _ceilings(roof: Roof, spec: GpuSpec, scale: Scale) -> list[tuple[str, float]]:
+    if scale is INSTRUCTIONS:
+        return [("instruction issue", spec.sms * spec.clock_hz * spec.schedulers_per_sm)]
+    found = [("CUDA cores", roof.core_flop_per_s)]
+    return [*found, ("tensor cores", roof.tensor_flop_per_s)] if roof.has_tensor_cores else found
+
+
+def _roofs(
+    roof: Roof, ceilings: Sequence[tuple[str, float]], x_domain: Sequence[float], y_domain: Sequence[float]
+) -> tuple[list[Row], list[Row]]:
+    """Labels and lines: a bandwidth rises to the highest ceiling, a ceiling begins where the fastest level meets it."""
+    unit = "flop/s" if ceilings[0][0] != "instruction issue" else "inst/s"
+    peak = max(value for _, value in ceilings)
+    labels: list[Row] = []
+    lines: list[Row] = []
+    for level in LEVELS:
+        speed = roof.bytes_per_s(level)
+        left = max(x_domain[0], y_domain[0] / speed)
+        lines += [{"roof": level, "x": x, "y": x * speed} for x in (left, peak / speed)]
+        labels.append({"label": f"{level} {quantity(speed, 'B/s')}", "x": left, "y": left * speed, "side": "left"})
+    for name, value in ceilings:
+        lines += [{"roof": name, "x": x, "y": value} for x in (value / roof.l1_bytes_per_s, x_domain[1])]
+        labels.append({"label": f"{name} {quantity(value, unit)}", "x": x_domain[1], "y": value, "side": "right"})
+    return labels, lines
+
+
+def _zones(ridges: Sequence[float], x_domain: Sequence[float]) -> list[Row]:
+    edges = [x_domain[0], *sorted(ridges), x_domain[1]]
+    names = (MEMORY_BOUND, COMPUTE_BOUND) if len(ridges) == 1 else (MEMORY_BOUND, BETWEEN, COMPUTE_BOUND)
+    return [{"zone": name, "x": (edges[n] * edges[n + 1]) ** 0.5} for n, name in enumerate(names)]
+
+
+def _dots(one: Individual, run: Run, roof: Roof, scale: Scale) -> list[Row]:
+    """One for each level that it moved bytes through; the whole call, not its launches."""
+    profile, timing, amount = one.evaluation.profile, one.evaluation.timing, scale.amount(one)
+    if profile is None or timing is None or amount <= 0:
+        return []
+    work: Work = profile_work(profile)
+    zone = position(roof, "", work, timing).zone
+    rate = amount / timing.time_s
+    return [
+        {
+            **_common(one, run), "level": level, "x": amount / work.bytes(level), "y": rate, "zone": zone,
+            "intensity": f"{amount / work.bytes(level):.3g} {scale.unit} per byte of {level}",
+            "rate": quantity(rate, f"{scale.unit}/s"),
+        }
+        for level in LEVELS
+        if work.bytes(level) > 0
+    ]  # fmt: skip
+
+
+def _common(one: Individual, run: Run) -> dict[str, None | bool | int | float | str]:
+    """What every dot of an individual has, in both charts."""
+    best, plain, timing = run.best, run.plain, one.evaluation.timing
+    kind = "best" if one is best else "plain" if one is plain else "other"
+    time = "" if timing is None else f"{duration(timing.time_s)} ({timing.source})"
+    return {
+        "id": one.id, "kind": kind, "generation": one.generation, "rank": ("other", "plain", "best").index(kind),
+        "individual": f"{one.id} ({kind})" if kind != "other" else str(one.id), "made": made_by(one), "time": time,
+        "limit": "" if timing is None else timing.limit, "moves": moves_text(one.strategy) or "none",
+        "label": f"individual {one.id}, generation {one.generation}, {time}",
+    }  # fmt: skip
+
+
+def made_by(one: Individual) -> str:
+    """Such as ``cross of 3 and 7, generation 2``."""
+    of = f" of {' and '.join(map(str, one.parents))}" if one.parents and one.origin in ("cross", "mutate", "revise") else ""
+    return f"{one.origin}{of}, generation {one.generation}"
+
+
+def _generations(run: Run) -> list[float]:
+    return [0, max(1, *(one.generation for one in run.individuals), 1)]
+
+
+def convergence(run: Run) -> Chart | None:
+    """Best time so far over the individuals; None as long as nobody has a time."""
+    best = run.best
+    if best is None or run.plain is None:
+        return None
+    ranked = {one.id for one in run.ranked}
+    unit = time_unit([one.time_s for one in run.ranked])
+    points: list[Row] = []
+    failed: list[Row] = []
+    line: list[Row] = []
+    least_s = float("inf")
+    for number, one in enumerate(run.individuals, start=1):
+        if one.id in ranked and one.time_s is not None:
+            points.append({**_common(one, run), "n": number, "t": one.time_s / unit.scale_s})
+            least_s = min(least_s, one.time_s)
+        elif one.evaluation.failure is not None:
+            failure = one.evaluation.failure
+            failed.append({
+                **_common(one, run), "n": number, "failure": f"{failure.stage}: {failure.kind}",
+                "message": failure.message, "label": f"individual {one.id} failed: {failure.kind}",
+            })  # fmt: skip
+        if points:
+            line.append({"n": number, "t": least_s / unit.scale_s})
+    baseline = best.evaluation.baseline
+    lines: list[Row] = []
+    if baseline is not None:
+        lines.append({"t": baseline.time_s / unit.scale_s, "label": f"PyTorch eager ({baseline.source})"})
+    times = [float(str(row["t"])) for row in (*points, *lines)]
+    y_domain = [min(times) / 1.5, max(times) * 2]
+    source = best.evaluation.timing.source if best.evaluation.timing is not None else ""
+    text = chart(
+        "convergence", {"points": points, "failed": failed, "best": line, "lines": lines},
+        description=f"Best time so far over {len(run.individuals)} individuals",
+        x_domain=[0.5, len(run.individuals) + 0.5], y_domain=y_domain, y_ticks=fine_ticks(*y_domain),
+        y_title=f"time, {unit.name} ({source})", generations=_generations(run),
+    )  # fmt: skip
+    return Chart(text, ("the line is the best so far; × marks individuals that failed",) if failed else ())
