@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cupilot.gpu import GpuSpec, occupancy
 from cupilot.gpu.roofline import profile_work
@@ -13,6 +13,8 @@ from cupilot.report.numbers import grouped, percent, quantity
 from cupilot.report.steps import Part, parts
 
 BY_TIME, BY_INSTRUCTIONS = "modelled time", "warp instructions"
+SMALL = 0.005
+"""Parts that have less than this share of both times stand in one row."""
 KINDS = ("load", "store", "atomic")
 WORDS = {
     "dram": "traffic to DRAM", "l2": "traffic to L2", "l1": "global accesses through L1", "shared": "shared memory",
@@ -69,10 +71,16 @@ class PartRow:
 
 
 def part_rows(before: Individual, after: Individual) -> tuple[PartRow, ...]:
-    """The largest part of the first first; together they are the two times."""
+    """The largest part of the first first, small ones together in the last; together they are the two times."""
     found = parts(before, after)
     was, now = (sum(part.before_s for part in found) or 1.0), (sum(part.after_s for part in found) or 1.0)
-    return tuple(_row(part, was, now) for part in sorted(found, key=lambda p: (-p.before_s, -p.after_s, p.limit)))
+    large = [part for part in found if part.before_s >= SMALL * was or part.after_s >= SMALL * now]
+    small = [part for part in found if part not in large]
+    rows = [_row(part, was, now) for part in sorted(large, key=lambda p: (-p.before_s, -p.after_s, p.limit))]
+    if small:
+        rest = Part("other", sum(part.before_s for part in small), sum(part.after_s for part in small))
+        rows.append(replace(_row(rest, was, now), words=", ".join(sorted(part.limit for part in small))))
+    return tuple(rows)
 
 
 def _row(part: Part, was_s: float, now_s: float) -> PartRow:

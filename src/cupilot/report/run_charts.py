@@ -26,6 +26,8 @@ from cupilot.report.run import Run
 
 LOW, HIGH = 1 / 3, 3.0
 """Room around what is drawn, as factors on logarithmic axes."""
+LABEL_HEIGHTS = {"L1": 12.0, "L2": 4.5, "DRAM": 1.8}
+"""Where the bandwidths' labels stand, as factors above the lower edge: one below the other, so that they never meet."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ def _roofs(
         speed = roof.bytes_per_s(level)
         left = max(x_domain[0], y_domain[0] / speed)
         lines += [{"roof": level, "x": x, "y": x * speed} for x in (left, peak / speed)]
-        labels.append({"label": f"{level} {quantity(speed, 'B/s')}", "x": left, "y": left * speed, "side": "left"})
+        at = max(left, y_domain[0] * LABEL_HEIGHTS[level] / speed)
+        labels.append({"label": f"{level} {quantity(speed, 'B/s')}", "x": at, "y": at * speed, "side": "left"})
     for name, value in ceilings:
         lines += [{"roof": name, "x": x, "y": value} for x in (value / roof.l1_bytes_per_s, x_domain[1])]
         labels.append({"label": f"{name} {quantity(value, unit)}", "x": x_domain[1], "y": value, "side": "right"})

@@ -12,6 +12,8 @@ from cupilot.report.run_charts import Chart
 from cupilot.tasks.suite import TITLES
 
 OURS = "this benchmark"
+BAND = 16
+"""Height of one system in one category."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ def speedups(standings: Sequence[Standing], systems: Sequence[str]) -> Chart | N
         description=f"Speed-up over PyTorch of {len(standings)} problems, by category",
         x_domain=domain, x_ticks=fine_ticks(*domain), categories=list(by_category(standings)),
         systems=[OURS, *(TITLES[system] for system in systems)],
+        height=BAND * len(by_category(standings)) * (1 + len(systems)),
     )  # fmt: skip
     return Chart(text, ("right of the dashed line is faster than PyTorch; kernels known to be wrong are left out",))
 
