@@ -9,6 +9,7 @@ schema number are refused, not converted.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -70,7 +71,7 @@ def open_store(folder: Path) -> SqliteStore:
     path = folder / FILE
     if not path.is_file():
         raise StoreError(f"{folder} holds no run: there is no {FILE} in it")
-    database = open_database(path, str(path), mode="rw")
+    database = open_database(path, str(path), mode=_mode(path))
     try:
         if database.number("user_version") == 0:  # SQLite's own default: not ours, or killed before the tables
             raise StoreError(f"{path} holds no run")
@@ -79,6 +80,13 @@ def open_store(folder: Path) -> SqliteStore:
         database.close()
         raise
     return SqliteStore(path, database)
+
+
+def _mode(path: Path) -> str:
+    """For a folder that may not be written (somebody else's, an archive): reading, which is all that can be done."""
+    if os.access(path.parent, os.W_OK) and os.access(path, os.W_OK):
+        return "rw"
+    return "ro" if path.with_name(f"{FILE}-wal").exists() else "still"
 
 
 def _claim(folder: Path) -> IO[str]:

@@ -30,7 +30,7 @@ class TimeUnit:
 
 def time_unit(times_s: Iterable[float | None]) -> TimeUnit:
     """The unit in which the shortest of these times has three digits or more."""
-    known = [time_s for time_s in times_s if time_s is not None and 0 < time_s and isfinite(time_s)]
+    known = [time_s for time_s in times_s if time_s is not None and time_s > 0 and isfinite(time_s)]
     least = min(known, default=1e-3)
     name, scale = next((unit for unit in _TIMES if least >= unit[1]), _TIMES[-1])
     return TimeUnit(name, scale, max(0, 2 - floor(log10(max(least / scale, 1e-2)))))

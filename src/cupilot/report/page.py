@@ -16,7 +16,9 @@ from cupilot.report.suite import suite_view
 def run_report(folder: Path) -> str:
     """The HTML text for a run's folder; the run may still be going on."""
     view = run_view(read_run(folder))
-    return render("run.html.j2", ("tips", "charts", "diff", "lineage"), view=view, sources=as_data(to_plain(view.sources)))
+    return render(
+        "run.html.j2", ("tips", "charts", "diff", "lineage"), view=view, sources=as_data(to_plain(view.sources))
+    )
 
 
 def suite_report(folder: Path) -> str:

@@ -78,11 +78,10 @@ def read_run(folder: Path) -> Run:
         info = store.info() if store.begun else None
         result = store.result()
         individuals, notes = tuple(store.individuals()), tuple(store.notes())
+        # while the store is open: the last one to leave takes SQLite's own files away, which a mere reader may not
+        asked = () if info is None or not info.models else totals(recorded_calls(folder))
     spec = None if info is None else spec_of(info.device)
-    asked = () if info is None or not info.models else totals(recorded_calls(folder))
-    return Run(
-        folder.absolute().name, info, individuals, notes, "" if result is None else result.stopped, asked, spec
-    )
+    return Run(folder.absolute().name, info, individuals, notes, "" if result is None else result.stopped, asked, spec)
 
 
 def spec_of(device: str) -> GpuSpec | None:

@@ -148,7 +148,7 @@ def _dots(one: Individual, run: Run, roof: Roof, scale: Scale) -> list[Row]:
     ]  # fmt: skip
 
 
-def _common(one: Individual, run: Run) -> dict[str, None | bool | int | float | str]:
+def _common(one: Individual, run: Run) -> dict[str, bool | int | float | str | None]:
     """What every dot of an individual has, in both charts."""
     best, plain, timing = run.best, run.plain, one.evaluation.timing
     kind = "best" if one is best else "plain" if one is plain else "other"
@@ -163,7 +163,11 @@ def _common(one: Individual, run: Run) -> dict[str, None | bool | int | float | 
 
 def made_by(one: Individual) -> str:
     """Such as ``cross of 3 and 7, generation 2``."""
-    of = f" of {' and '.join(map(str, one.parents))}" if one.parents and one.origin in ("cross", "mutate", "revise") else ""
+    of = (
+        f" of {' and '.join(map(str, one.parents))}"
+        if one.parents and one.origin in ("cross", "mutate", "revise")
+        else ""
+    )
     return f"{one.origin}{of}, generation {one.generation}"
 
 

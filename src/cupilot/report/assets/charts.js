@@ -41,14 +41,11 @@
   }
 
   function makeReachable(plot) {
-    for (const dot of plot.querySelectorAll("[aria-roledescription='point'], [role='graphics-symbol'] path, path[role='graphics-symbol']")) {
+    for (const dot of plot.querySelectorAll("path[role='graphics-symbol']")) {
       const item = dot.__data__;
       if (!item || !item.tooltip || dot.hasAttribute("tabindex")) continue;
       dot.setAttribute("tabindex", "0");
-      dot.addEventListener("focus", () => {
-        const box = dot.getBoundingClientRect();
-        tips.show(item.tooltip, box.right, box.bottom);
-      });
+      dot.addEventListener("focus", () => tips.showAt(dot, item.tooltip));
       dot.addEventListener("blur", tips.hide);
       dot.addEventListener("keydown", (event) => {
         if (event.key === "Enter" || event.key === " ") {

@@ -2,6 +2,7 @@
 // The tooltip: pairs of name and value beside the pointer or the focused dot.  Text only, never markup.
 const tips = (() => {
   const tip = document.getElementById("tip");
+  let held = null; // the focused dot, which the tooltip stays with when the page moves
 
   function show(value, x, y) {
     const list = document.createElement("dl");
@@ -19,13 +20,20 @@ const tips = (() => {
     tip.style.top = `${Math.max(4, top)}px`;
   }
 
+  function showAt(element, value) {
+    const box = element.getBoundingClientRect();
+    show(value, box.right, box.bottom);
+    held = () => showAt(element, value);
+  }
+
   function hide() {
     tip.hidden = true;
+    held = null;
   }
 
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") hide();
   });
-  addEventListener("scroll", hide, { passive: true });
-  return { show, hide };
+  addEventListener("scroll", () => (held ? held() : hide()), { passive: true });
+  return { show, showAt, hide };
 })();
