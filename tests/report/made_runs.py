@@ -56,7 +56,8 @@ def launch(scale: float) -> Launch:
             *counters("PTX", warp_instructions=2e5 * scale, lane_instructions=6e6 * scale, flop_fp32=1e6),
             *counters("SASS", global_load_requests=3e4, global_load_sectors=1.2e5, global_store_requests=3e4,
                       global_store_sectors=1.2e5, sass_instructions=1.5e5 * scale),
-            *counters("model", l2_read_sectors=1.2e5, l2_write_sectors=1.2e5, dram_read_bytes=4e6, dram_write_bytes=4e6),
+            *counters("model", l2_read_sectors=1.2e5, l2_write_sectors=1.2e5, dram_read_bytes=4e6,
+                      dram_write_bytes=4e6),
         ),
         lines=(LineCost(2, 5e4 * scale), LineCost(4, 1.5e5 * scale, 2.4e5)),
     )  # fmt: skip
@@ -90,16 +91,23 @@ def individuals() -> tuple[Individual, ...]:
     """0 is plain; 1 and 2 are first strategies, 3 repairs 2, 4 was never written; 5 crosses 1 and 3 and is the best;
     6 is a mutation of 5 that is slower."""
     texts = [SOURCE.replace("i < n", f"i < n  /* {number} */") for number in range(7)]
+    kernels = [Kernel(text) for text in texts]
+
+    def timed(number: int, scale: float, latency: float) -> Evaluation:
+        return right(texts[number], scale, latency=latency, dram=200)
+
+    wrong_result = wrong("verify", "wrong-result", "element 7 is 1.5", "a log")
+    unwritten = wrong("translate", "no-kernel", "no recipe")
+    narrow = strategy(Move.of("vector-load", width=2), UNROLL)
     return (
-        Individual(0, 0, "plain", strategy(), Kernel(texts[0]), right(texts[0], 4, latency=800, dram=200), (), "to begin"),
-        Individual(1, 0, "initial", strategy(VECTOR), Kernel(texts[1]), right(texts[1], 2, latency=300, dram=200), (0,)),
-        Individual(2, 0, "initial", strategy(UNROLL), Kernel(texts[2]), wrong("verify", "wrong-result", "element 7 is 1.5", "a log"), (0,)),
-        Individual(3, 0, "revise", strategy(UNROLL), Kernel(texts[3]), right(texts[3], 3, latency=600, dram=200), (2,), "repairs 2"),
-        Individual(4, 0, "initial", strategy(INVENTED), Kernel(""), wrong("translate", "no-kernel", "no recipe"), (0,)),
-        Individual(5, 1, "cross", strategy(VECTOR, UNROLL), Kernel(texts[5]), right(texts[5], 1, latency=50, dram=200), (1, 3)),
-        Individual(6, 1, "mutate", strategy(Move.of("vector-load", width=2), UNROLL), Kernel(texts[6]),
-                   right(texts[6], 1.5, latency=150, dram=200), (5,)),
-    )  # fmt: skip
+        Individual(0, 0, "plain", strategy(), kernels[0], timed(0, 4, 800), (), "to begin"),
+        Individual(1, 0, "initial", strategy(VECTOR), kernels[1], timed(1, 2, 300), (0,)),
+        Individual(2, 0, "initial", strategy(UNROLL), kernels[2], wrong_result, (0,)),
+        Individual(3, 0, "revise", strategy(UNROLL), kernels[3], timed(3, 3, 600), (2,), "repairs 2"),
+        Individual(4, 0, "initial", strategy(INVENTED), Kernel(""), unwritten, (0,)),
+        Individual(5, 1, "cross", strategy(VECTOR, UNROLL), kernels[5], timed(5, 1, 50), (1, 3)),
+        Individual(6, 1, "mutate", narrow, kernels[6], timed(6, 1.5, 150), (5,)),
+    )
 
 
 NOTES = (("guidance", "5: held back by traffic to DRAM"), ("given-up", "2: nothing to repair"), ("stop", "enough"))

@@ -243,7 +243,8 @@ def test_the_focus_is_visible_and_goes_from_top_to_bottom(browser: Browser, page
     for _ in range(40):
         ActionChains(browser.driver).send_keys(Keys.TAB).perform()
         part, seen = browser.script(
-            "const e = document.activeElement, s = getComputedStyle(e), p = [...document.querySelectorAll('nav, section')];"
+            "const e = document.activeElement, s = getComputedStyle(e);"
+            "const p = [...document.querySelectorAll('nav, section')];"
             "const drawn = [e, ...e.children].filter((x) => x.matches('path, circle, rect'));"
             "return [p.indexOf(e.closest('nav, section')), s.outlineStyle !== 'none'"
             " || drawn.some((x) => parseFloat(getComputedStyle(x).strokeWidth) >= 3)]"

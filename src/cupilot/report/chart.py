@@ -14,8 +14,9 @@ from math import ceil, floor, log10
 
 from cupilot.errors import MachineError
 
-Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
-Row = Mapping[str, None | bool | int | float | str]
+Scalar = bool | int | float | str | None
+Json = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
+Row = Mapping[str, Scalar]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 VEGA_LITE = "6.4"

@@ -9,15 +9,13 @@ from cupilot.evolution.budget import WORDS as BUDGET_WORDS
 from cupilot.records import Individual, Move, RunInfo, Timing
 from cupilot.report.costs import Fact, PartRow, facts, part_rows
 from cupilot.report.lineage import Lineage, lineage
-from cupilot.report.numbers import TimeUnit, grouped, percent, quantity, time_unit
+from cupilot.report.numbers import TimeUnit, time_unit
 from cupilot.report.run import Asked, Run
 from cupilot.report.run_charts import Chart, convergence, roofline
 from cupilot.report.sources import Sources, sources
 from cupilot.report.steps import MoveWorth, worths
 from cupilot.strategies.algebra import move_text
 from cupilot.strategies.deck import Deck, load_deck
-
-SHOWN_CHECKS = 40
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ def failure_kinds(individuals: Sequence[Individual]) -> tuple[FailureKind, ...]:
 
 
 def caps(run: Run, info: RunInfo) -> tuple[Cap, ...]:
-    """Evaluations and calls as spent; wall and device time are capped but not recorded, so only their caps are known."""
+    """Evaluations and calls as spent; wall and device time are not recorded, so only their caps are known."""
     asked = run.asked
     spent: dict[str, float] = {"evaluations": run.evaluations}
     if asked:
@@ -169,6 +167,3 @@ def caps(run: Run, info: RunInfo) -> tuple[Cap, ...]:
 
 def _usd(asked: Sequence[Asked]) -> float:
     return sum(one.price_usd for one in asked)
-
-
-FILTERS = {"percent": percent, "quantity": quantity, "grouped": grouped}

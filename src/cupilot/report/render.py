@@ -40,7 +40,10 @@ def render(template: str, scripts: Sequence[str], **values: object) -> str:
 def policy(code: Sequence[str]) -> str:
     """The page's Content-Security-Policy."""
     digests = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in code)
-    return f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    return (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
 
 
 def as_data(value: object) -> Markup:

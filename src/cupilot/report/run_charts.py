@@ -20,7 +20,7 @@ from cupilot.gpu.roofline import (
 )
 from cupilot.gpu.standing import position
 from cupilot.records import Individual
-from cupilot.report.chart import Row, chart, decades, fine_ticks
+from cupilot.report.chart import Row, Scalar, chart, decades, fine_ticks
 from cupilot.report.numbers import duration, quantity, time_unit
 from cupilot.report.run import Run
 
@@ -76,7 +76,7 @@ def roofline(run: Run) -> Chart | None:
     y_domain = [min(*ys, peak / 300) * LOW, peak * HIGH]
     ridges = [value / roof.dram_bytes_per_s for _, value in ceilings]
     labels, lines = _roofs(roof, ceilings, x_domain, y_domain)
-    drawn = {
+    drawn: dict[str, Sequence[Row]] = {
         "dots": dots, "roofs": lines, "roof_labels": labels, "ridges": [{"x": ridge} for ridge in ridges],
         "zones": _zones(ridges, x_domain),
     }  # fmt: skip
@@ -148,7 +148,7 @@ def _dots(one: Individual, run: Run, roof: Roof, scale: Scale) -> list[Row]:
     ]  # fmt: skip
 
 
-def _common(one: Individual, run: Run) -> dict[str, bool | int | float | str | None]:
+def _common(one: Individual, run: Run) -> dict[str, Scalar]:
     """What every dot of an individual has, in both charts."""
     best, plain, timing = run.best, run.plain, one.evaluation.timing
     kind = "best" if one is best else "plain" if one is plain else "other"
