@@ -59,7 +59,7 @@ def launch(scale: float) -> Launch:
             *counters("model", l2_read_sectors=1.2e5, l2_write_sectors=1.2e5, dram_read_bytes=4e6,
                       dram_write_bytes=4e6),
         ),
-        lines=(LineCost(2, 5e4 * scale), LineCost(4, 1.5e5 * scale, 2.4e5)),
+        lines=(LineCost(2, 5e4 * scale, 1.2e4), LineCost(4, 1.5e5 * scale, 2.4e5)),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-EMPTY = frozenset({"meta", "br", "input", "path", "circle", "rect"})
+EMPTY = frozenset({"meta", "br", "input", "path", "circle", "rect", "wbr"})
 
 
 @dataclass

@@ -20,6 +20,7 @@ Row = Mapping[str, Scalar]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 VEGA_LITE = "6.4"
+FEWEST_TICKS = 3
 
 
 def chart(name: str, datasets: Mapping[str, Sequence[Row]], **values: Json) -> str:
@@ -50,10 +51,14 @@ def decades(low: float, high: float) -> list[float]:
 
 
 def fine_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten, with 2 and 5 between them where there would be few."""
+    """Powers of ten, with more numbers between them where there would be few."""
     powers = range(floor(log10(low)), ceil(log10(high)) + 1)
-    steps = (1, 2, 5) if len(decades(low, high)) < 3 else (1,)
-    return [value for power in powers for step in steps if low <= (value := step * 10.0**power) <= high]
+    found: list[float] = []
+    for steps in ((1,), (1, 2, 5), range(1, 10)):
+        found = [value for power in powers for step in steps if low <= (value := step * 10.0**power) <= high]
+        if len(found) >= FEWEST_TICKS:
+            break
+    return found
 
 
 @cache

@@ -19,7 +19,22 @@ from cupilot.report.chart import drawing_code
 from cupilot.report.run_charts import made_by
 from cupilot.strategies.algebra import move_text
 
-_FILTERS = (numbers.duration, numbers.ratio, numbers.percent, numbers.quantity, numbers.grouped, made_by, move_text)
+
+def breakable(name: str) -> Markup:
+    """A long name that may be broken after its underscores."""
+    return Markup("_<wbr>").join(name.split("_"))
+
+
+_FILTERS = (
+    breakable,
+    numbers.duration,
+    numbers.ratio,
+    numbers.percent,
+    numbers.quantity,
+    numbers.grouped,
+    made_by,
+    move_text,
+)
 
 
 def render(template: str, scripts: Sequence[str], **values: object) -> str:

@@ -26,6 +26,7 @@ from cupilot.report.run import Run
 
 LOW, HIGH = 1 / 3, 3.0
 """Room around what is drawn, as factors on logarithmic axes."""
+MOST_TICKS = 5
 LABEL_HEIGHTS = {"L1": 12.0, "L2": 4.5, "DRAM": 1.8}
 """Where the bandwidths' labels stand, as factors above the lower edge: one below the other, so that they never meet."""
 
@@ -91,7 +92,7 @@ def roofline(run: Run) -> Chart | None:
         description=f"Roofline of {roof.gpu} with {len(placed)} individuals",
         x_domain=x_domain, y_domain=y_domain, x_ticks=decades(*x_domain), y_ticks=decades(*y_domain),
         x_title=f"{scale.word} per byte", y_title=f"{scale.word} per second, {scale.unit}/s",
-        generations=_generations(run),
+        generations=_generations(run), generation_ticks=_generation_ticks(run),
     )  # fmt: skip
     return Chart(text, tuple(notes))
 
@@ -171,8 +172,16 @@ def made_by(one: Individual) -> str:
     return f"{one.origin}{of}, generation {one.generation}"
 
 
-def _generations(run: Run) -> list[float]:
+def _generations(run: Run) -> list[int]:
     return [0, max(1, *(one.generation for one in run.individuals), 1)]
+
+
+def _generation_ticks(run: Run) -> list[int]:
+    """A few of them, the last included."""
+    last = _generations(run)[1]
+    return sorted(
+        {round(last * n / MOST_TICKS) for n in range(MOST_TICKS + 1)} if last > MOST_TICKS else range(last + 1)
+    )
 
 
 def convergence(run: Run) -> Chart | None:

@@ -6,6 +6,7 @@
   const data = JSON.parse(document.getElementById("sources").textContent);
   const kernels = new Map(data.kernels.map((kernel) => [String(kernel.id), kernel]));
   const [left, right, all] = ["left", "right", "all"].map((name) => document.getElementById(`diff-${name}`));
+  const LEAST = 0.0005; // smaller shares would read as nothing
   const AROUND = 3; // equal lines that are shown around a difference
   const MOST = 4e6; // cells of the table that finds common lines; beyond it everything counts as changed
 
@@ -80,7 +81,7 @@
 
   function half(kernel, costs, line, side, changed) {
     const state = line < 0 ? "none" : changed ? (side === "l" ? "removed" : "added") : "";
-    const share = costs.get(line + 1);
+    const share = costs.get(line + 1) >= LEAST ? costs.get(line + 1) : 0;
     const cost = cell(`${side} ${state}`, share ? percent(share) : "", "cost");
     if (share) cost.style.backgroundColor = `rgba(var(--heat), ${(0.08 + 0.72 * Math.sqrt(Math.min(share, 1))).toFixed(3)})`;
     const text = line < 0 ? "" : visible(data.lines[kernel.lines[line]]);
