@@ -13,7 +13,6 @@ from cupilot.gpu.roofline import (
     LEVELS,
     MEMORY_BOUND,
     Roof,
-    Work,
     precision_in_use,
     profile_work,
     roof_of,
@@ -66,12 +65,12 @@ def roofline(run: Run) -> Chart | None:
         return None
     scale = FLOP if any(FLOP.amount(one) for one in run.ranked) else INSTRUCTIONS
     roof = roof_of(spec, precision_in_use(best.evaluation.profile.launches, run.info.precision))
-    dots = [dot for one in run.ranked for dot in _dots(one, run, roof, scale)]
-    if not dots:
+    dots = [dot for one in run.ranked if (dot := _dot(one, run, roof, scale)) is not None]
+    if not any(level in dot for dot in dots for level in LEVELS):
         return None
     ceilings = _ceilings(roof, spec, scale)
     peak = max(value for _, value in ceilings)
-    xs = [float(str(dot["x"])) for dot in dots]
+    xs = [float(str(dot[level])) for dot in dots for level in LEVELS if level in dot]
     ys = [float(str(dot["y"])) for dot in dots]
     x_domain = [min(*xs, peak / roof.dram_bytes_per_s / 30) * LOW, max(*xs, peak / roof.dram_bytes_per_s) * HIGH]
     y_domain = [min(*ys, peak / 300) * LOW, peak * HIGH]
@@ -92,7 +91,7 @@ def roofline(run: Run) -> Chart | None:
         description=f"Roofline of {roof.gpu} with {len(placed)} individuals",
         x_domain=x_domain, y_domain=y_domain, x_ticks=decades(*x_domain), y_ticks=decades(*y_domain),
         x_title=f"{scale.word} per byte", y_title=f"{scale.word} per second, {scale.unit}/s",
-        generations=_generations(run), generation_ticks=_generation_ticks(run),
+        unit=f" {scale.unit} per byte of ", generations=_generations(run), generation_ticks=_generation_ticks(run),
     )  # fmt: skip
     return Chart(text, tuple(notes))
 
@@ -130,23 +129,18 @@ def _zones(ridges: Sequence[float], x_domain: Sequence[float]) -> list[Row]:
     return [{"zone": name, "x": (edges[n] * edges[n + 1]) ** 0.5} for n, name in enumerate(names)]
 
 
-def _dots(one: Individual, run: Run, roof: Roof, scale: Scale) -> list[Row]:
-    """One for each level that it moved bytes through; the whole call, not its launches."""
+def _dot(one: Individual, run: Run, roof: Roof, scale: Scale) -> Row | None:
+    """The whole call, not its launches, with an intensity for each level that it moved bytes through."""
     profile, timing, amount = one.evaluation.profile, one.evaluation.timing, scale.amount(one)
     if profile is None or timing is None or amount <= 0:
-        return []
-    work: Work = profile_work(profile)
-    zone = position(roof, "", work, timing).zone
+        return None
+    work = profile_work(profile)
     rate = amount / timing.time_s
-    return [
-        {
-            **_common(one, run), "level": level, "x": amount / work.bytes(level), "y": rate, "zone": zone,
-            "intensity": f"{amount / work.bytes(level):.3g} {scale.unit} per byte of {level}",
-            "rate": quantity(rate, f"{scale.unit}/s"),
-        }
-        for level in LEVELS
-        if work.bytes(level) > 0
-    ]  # fmt: skip
+    intensities = {level: amount / work.bytes(level) for level in LEVELS if work.bytes(level) > 0}
+    return {
+        **_common(one, run), **intensities, "y": rate, "zone": position(roof, "", work, timing).zone,
+        "rate": quantity(rate, f"{scale.unit}/s"),
+    }  # fmt: skip
 
 
 def _common(one: Individual, run: Run) -> dict[str, Scalar]:

@@ -6,6 +6,7 @@
   const data = JSON.parse(document.getElementById("sources").textContent);
   const kernels = new Map(data.kernels.map((kernel) => [String(kernel.id), kernel]));
   const [left, right, all] = ["left", "right", "all"].map((name) => document.getElementById(`diff-${name}`));
+  const narrow = matchMedia("(max-width: 46rem)"); // as in the style sheet
   const LEAST = 0.0005; // smaller shares would read as nothing
   const AROUND = 3; // equal lines that are shown around a difference
   const MOST = 4e6; // cells of the table that finds common lines; beyond it everything counts as changed
@@ -48,7 +49,7 @@
     return pairs;
   }
 
-  // What was removed beside what came in its place.
+  // What was removed beside what came in its place; above it where there is only one column.
   function rows(pairs) {
     const found = [];
     for (let n = 0; n < pairs.length; ) {
@@ -62,7 +63,8 @@
         if (pairs[n][0] >= 0) gone.push(pairs[n][0]);
         else come.push(pairs[n][1]);
       }
-      for (let k = 0; k < Math.max(gone.length, come.length); k++) found.push([gone[k] ?? -1, come[k] ?? -1, true]);
+      if (narrow.matches) found.push(...gone.map((i) => [i, -1, true]), ...come.map((j) => [-1, j, true]));
+      else for (let k = 0; k < Math.max(gone.length, come.length); k++) found.push([gone[k] ?? -1, come[k] ?? -1, true]);
     }
     return found;
   }
@@ -149,7 +151,7 @@
     document.getElementById("diff-basis").textContent = bases.length ? `by ${bases.join(" and ")}` : "not known for these two";
   }
 
-  for (const control of [left, right, all]) control.addEventListener("change", show);
+  for (const control of [left, right, all, narrow]) control.addEventListener("change", show);
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-left]");
     if (!button || !kernels.has(button.dataset.left) || !kernels.has(button.dataset.right)) return;

@@ -4,8 +4,8 @@
   function value(row, column, numeric) {
     const text = row.cells[column].textContent.trim();
     if (!numeric) return text.toLowerCase();
-    const number = parseFloat(text.replace(/[\u202f\u00a0]/g, ""));
-    return Number.isNaN(number) ? null : number;
+    const number = /\d[\d.]*/.exec(text.replace(/[\u202f\u00a0]/g, "")); // there may be a word before it
+    return number ? parseFloat(number[0]) : null;
   }
 
   function sort(table, column, numeric, down) {
