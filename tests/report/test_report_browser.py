@@ -187,7 +187,11 @@ def test_two_kernels_side_by_side(browser: Browser, pages: dict[str, Path]) -> N
     assert len(costs) == 2, "two lines of the kernel cost something"
     Select(browser.one("#diff-right")).select_by_value("0")
     assert browser.one("#diff-state").text == "The two are the same."
-    browser.one(".diff .gap button").click()
+    shown = [int(cell.text) for cell in browser.all(".diff .l.no")[1:]]
+    assert shown == [4], "the line that costs most is shown though nothing changed"
+    for gap in browser.all(".diff .gap button"):
+        assert "equal lines" in gap.text
+        gap.click()
     assert len(browser.all(".diff .row")) == 1 + 6
 
 

@@ -8,6 +8,7 @@
   const [left, right, all] = ["left", "right", "all"].map((name) => document.getElementById(`diff-${name}`));
   const narrow = matchMedia("(max-width: 46rem)"); // as in the style sheet
   const LEAST = 0.0005; // smaller shares would read as nothing
+  const HOT = 0.05; // equal lines that cost this much are shown as well
   const AROUND = 3; // equal lines that are shown around a difference
   const MOST = 4e6; // cells of the table that finds common lines; beyond it everything counts as changed
 
@@ -100,12 +101,13 @@
     return made;
   }
 
-  function gap(hidden) {
+  function gap(hidden, sums) {
     const made = document.createElement("div");
     made.className = "gap";
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = `… ${hidden.length} equal lines`;
+    const shares = Math.max(...sums) >= LEAST ? `, ${sums.map(percent).join(" and ")} of the cost` : "";
+    button.textContent = `… ${hidden.length} equal lines${shares}`;
     button.addEventListener("click", () => {
       made.replaceWith(...hidden);
     });
@@ -123,7 +125,9 @@
     const pairs = rows(align(a.lines, b.lines));
     const made = pairs.map(([i, j, changed]) =>
       row([...half(a, costsA, i, "l", changed), ...half(b, costsB, j, "r", changed)], changed ? "other" : "same"));
-    const near = pairs.map((_, n) => all.checked || pairs.slice(Math.max(0, n - AROUND), n + AROUND + 1).some((pair) => pair[2]));
+    const cost = ([i, j]) => [costsA.get(i + 1) || 0, costsB.get(j + 1) || 0];
+    const near = pairs.map((pair, n) => all.checked || Math.max(...cost(pair)) >= HOT
+      || pairs.slice(Math.max(0, n - AROUND), n + AROUND + 1).some((other) => other[2]));
     const head = row(
       [["l", "no"], ["l", "cost"], ["l", "text"], ["r", "no"], ["r", "cost"], ["r", "text"]].map(([side, name]) => {
         const text = name === "no" ? "line" : name === "cost" ? "cost" : title(side === "l" ? left : right);
@@ -138,8 +142,12 @@
         continue;
       }
       const hidden = [];
-      while (n < made.length && !near[n]) hidden.push(made[n++]);
-      parts.push(...(hidden.length > 1 ? [gap(hidden)] : hidden));
+      const sums = [0, 0];
+      for (; n < made.length && !near[n]; n++) {
+        hidden.push(made[n]);
+        cost(pairs[n]).forEach((share, side) => (sums[side] += share));
+      }
+      parts.push(...(hidden.length > 1 ? [gap(hidden, sums)] : hidden));
     }
     view.replaceChildren(...parts);
     const changed = pairs.filter((pair) => pair[2]);
