@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from cupilot.errors import DeviceError, StoreError
@@ -43,26 +44,26 @@ class Run:
     asked: tuple[Asked, ...] = ()
     spec: GpuSpec | None = None
 
-    @property
+    @cached_property
     def plain(self) -> Individual | None:
         """The first kernel that is right, which all others are compared with."""
         return next((one for one in self.individuals if one.time_s is not None), None)
 
-    @property
+    @cached_property
     def ranked(self) -> tuple[Individual, ...]:
         """Those whose times may be compared with the plain kernel's."""
         plain = self.plain
         return tuple(one for one in self.individuals if plain is not None and one.time_s and comparable(one, plain))
 
-    @property
+    @cached_property
     def best(self) -> Individual | None:
         return min(self.ranked, key=fitness, default=None)
 
-    @property
+    @cached_property
     def evaluations(self) -> int:
         return sum(1 for one in self.individuals if one.kernel.source)
 
-    @property
+    @cached_property
     def failed(self) -> tuple[Individual, ...]:
         return tuple(one for one in self.individuals if one.time_s is None)
 

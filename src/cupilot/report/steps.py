@@ -11,8 +11,7 @@ from cupilot.strategies.algebra import move_text
 from cupilot.strategies.deck import Deck
 
 SMALL = 0.02
-"""A part of the time that changes by less than this share of the parent's time is not worth a word."""
-LEAST_GAIN = 1.001
+"""A part of the time that changes by less than this share of the shorter time is not worth a word."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,8 @@ def step(child: Individual, known: Mapping[int, Individual]) -> Step | None:
     changed = changes(base.strategy, child.strategy)
     if base.time_s is None or child.time_s is None or timing is None:
         return Step(base.id, changed)
-    worth = [part for part in parts(base, child) if abs(part.saved_s) >= SMALL * base.time_s]
+    least_s = SMALL * min(base.time_s, child.time_s)
+    worth = [part for part in parts(base, child) if abs(part.saved_s) >= least_s]
     return Step(base.id, changed, base.time_s / child.time_s, timing.limit, tuple(worth))
 
 
