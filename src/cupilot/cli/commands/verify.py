@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 from cupilot.cli.choices import add_json, choose_device, prepare
 from cupilot.cli.commands.evaluate import show
 from cupilot.cli.terminal import Terminal
-from cupilot.errors import DataError, UserError
+from cupilot.evolution.claim import read_claim
 from cupilot.evolution.result import evaluation_report
-from cupilot.records import Evaluation, Kernel, Proof, Timing, from_plain
+from cupilot.records import Evaluation, Timing
 
 HELP = "repeat the evaluation in a result file"
 SAME_TIME = 1e-6
@@ -31,20 +29,20 @@ def run(options: Namespace, terminal: Terminal) -> int:
 
     path = Path(options.result)
     claim = read_claim(path)
-    proof, kernel, repeat = claim["proof"], claim["kernel"], claim["repeat"]
-    task = task_from_source(repeat["source"], repeat["name"], repeat["precision"], where=repeat["name"])
-    if digest(kernel.source) != proof.source or digest(task.source) != proof.task:
+    proof = claim.proof
+    task = task_from_source(claim.task_source, claim.task, claim.precision, where=claim.task)
+    if digest(claim.kernel.source) != proof.source or digest(task.source) != proof.task:
         terminal.warn(f"{path} has been altered: its sources are not those that its proof was made of")
         return 1
-    device = choose_device(claim["device"], terminal)
+    device = choose_device(claim.device, terminal)
     prepare(device, terminal)
     with terminal.steps("evaluating once more") as watch:
-        evaluation = Evaluator(device, proof.seed, claim["timeout_s"], watch=watch)(task, kernel)
+        evaluation = Evaluator(device, proof.seed, claim.timeout_s, watch=watch)(task, claim.kernel)
     show(evaluation, terminal)
     terminal.report(evaluation_report(evaluation))
     for text in differences(proof, evaluation.proof) if evaluation.proof is not None else ():
         terminal.line(f"not as it was: {text}")
-    problem = contradiction(claim["timing"], evaluation)
+    problem = contradiction(claim.timing, evaluation)
     if problem:
         terminal.warn(f"{path} is not confirmed: {problem}")
         return 1
@@ -62,28 +60,3 @@ def contradiction(timing: Timing, evaluation: Evaluation) -> str:
     if now.source == "modelled" and abs(now.time_s - timing.time_s) > SAME_TIME * timing.time_s:
         return f"the time is {now.time_s * 1e3:.6g} ms, and was {timing.time_s * 1e3:.6g} ms"
     return ""
-
-
-def read_claim(path: Path) -> dict[str, Any]:
-    """The parts of a result file that can be checked; whatever is wrong with it is one sentence."""
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"the result file {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"{path} is not a result file: it is not JSON") from error
-    report = report.get("best", report) if isinstance(report, dict) else {}
-    if not report.get("proof") or not report.get("repeat"):
-        raise UserError(f"{path} holds no proof: it is no result of a kernel that passed")
-    try:
-        repeat = report["repeat"]
-        return {
-            "device": str(report["device"]),
-            "proof": from_plain(Proof, report["proof"]),
-            "timing": from_plain(Timing, report["timing"]),
-            "kernel": from_plain(Kernel, repeat["kernel"]),
-            "repeat": {key: str(repeat["task"][key]) for key in ("name", "source", "precision")},
-            "timeout_s": float(repeat["timeout_s"]),
-        }
-    except (DataError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is not a result file of this version: {error}") from error

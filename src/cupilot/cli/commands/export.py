@@ -1,0 +1,64 @@
+"""Write a kernel for use elsewhere: a torch extension, a KernelBench ModelNew file, or a package with an operator."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cupilot.cli.choices import add_precision
+from cupilot.cli.commands.evaluate import read_kernel
+from cupilot.cli.terminal import Terminal
+from cupilot.errors import UserError
+
+if TYPE_CHECKING:
+    from cupilot.export import Subject
+
+HELP = "write a kernel as an extension, a ModelNew file or a package"
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("kernel", metavar="RUN", help="a run's folder, a result.json, or with --task a .cu file")
+    parser.add_argument("--to", metavar="TARGET", required=True, help="torch-extension, modelnew or library")
+    parser.add_argument("--out", metavar="DIR", help="the folder to write (<task>-<target>)")
+    parser.add_argument("--task", metavar="TASK.py", help="of a .cu file that is not a run's")
+    parser.add_argument("--entry", metavar="NAME", default="forward", help="the host function to call (forward)")
+    parser.add_argument(
+        "--args", metavar="EXPRESSIONS", default="", help='what to call it with, such as "inputs[0], model.ln.eps"'
+    )
+    add_precision(parser)
+
+
+def run(options: Namespace, terminal: Terminal) -> int:
+    from cupilot.export import export, load_target
+
+    load_target(options.to)  # a mistake in the name is said before anything is done
+    subject = subject_of_options(options)
+    out = Path(options.out or f"{subject.name}-{options.to}")
+    for path in export(subject, options.to, out):
+        terminal.line(str(path))
+    if subject.claim is None:
+        terminal.warn(f"{options.kernel} is not verified here: cupilot evaluate does that")
+    return 0
+
+
+def subject_of_options(options: Namespace) -> Subject:
+    from cupilot.evolution.claim import read_claim
+    from cupilot.evolution.result import RESULT
+    from cupilot.export import subject_of
+    from cupilot.tasks import load_task
+    from cupilot.tasks.load import task_from_source
+
+    path = Path(options.kernel)
+    if options.task is not None:
+        if path.is_dir():
+            raise UserError(f"{path} is a folder: a run has its own task, and --task is for a .cu file")
+        kernel = read_kernel(path, options.entry, options.args)
+        return subject_of(load_task(Path(options.task), options.precision), kernel)
+    if path.suffix in (".cu", ".py"):
+        raise UserError(f"{path} is a kernel without a task: give --task TASK.py")
+    if path.is_dir() and not (path / RESULT).exists():
+        raise UserError(f"{path} holds no finished kernel: there is no {RESULT} in it")
+    claim = read_claim(path / RESULT if path.is_dir() else path)
+    task = task_from_source(claim.task_source, claim.task, claim.precision, where=claim.task)
+    return subject_of(task, claim.kernel, claim)

@@ -1,0 +1,58 @@
+"""What a result file says of a kernel, with everything that is needed to see whether it is so."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cupilot.errors import DataError, UserError
+from cupilot.records import Kernel, Proof, Timing, from_plain
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A kernel that passed: its task, its time on a device, and the proof; ``task`` is the task's name."""
+
+    task: str
+    task_source: str
+    precision: str
+    kernel: Kernel
+    device: str
+    timing: Timing
+    proof: Proof
+    timeout_s: float
+    speedup: float | None = None
+
+
+def read_claim(path: Path) -> Claim:
+    """The claim in a result file, a run's or that of one evaluation; whatever is wrong with it is one sentence."""
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"the result file {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not a result file: it is not JSON") from error
+    report = report.get("best", report) if isinstance(report, dict) else {}
+    if not report.get("proof") or not report.get("repeat"):
+        raise UserError(f"{path} holds no proof: it is no result of a kernel that passed")
+    try:
+        return _claim(report, report["repeat"])
+    except (DataError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is not a result file of this version: {error}") from error
+
+
+def _claim(report: dict[str, Any], repeat: dict[str, Any]) -> Claim:
+    task, speedup = repeat["task"], report["speedup"]
+    return Claim(
+        task=str(task["name"]),
+        task_source=str(task["source"]),
+        precision=str(task["precision"]),
+        kernel=from_plain(Kernel, repeat["kernel"]),
+        device=str(report["device"]),
+        timing=from_plain(Timing, report["timing"]),
+        proof=from_plain(Proof, report["proof"]),
+        timeout_s=float(repeat["timeout_s"]),
+        speedup=None if speedup is None else float(speedup),
+    )

@@ -1,0 +1,1 @@
+"""One module per target: ``HELP``, and ``files(subject)``, which are paths and texts."""
