@@ -3,7 +3,8 @@
 The program is a shared library; the process (``python -m cupilot.devices.program JOB``) sets up the virtual GPU, loads
 it and calls its ``main``.  Standard input and output, the working folder and the environment are the caller's, but for
 variables that may hold a secret.  The process has its own group and limits; the group is killed when the time is up.
-Network and files are not restricted.
+Network and files are not restricted: the program is the user's own.  `run_confined` is for programs that somebody else
+wrote; those have no input, no network and no files, like candidates, and their output is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cupilot.devices.process import limit_self
+from cupilot.devices.process import limit_self, open_channel
+from cupilot.devices.sandbox import confine
 from cupilot.devices.virtual import GRACE_S, NEWEST, OLDEST, VirtualDevice
 from cupilot.gpu import load_spec
 from cupilot.records import Failure, Resources, from_plain, to_plain
@@ -45,16 +47,21 @@ class ProgramJob:
     hidden: tuple[str, ...]
     checks: bool
     timeout_s: float
+    confined: bool = False
 
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """How a program ended: its status (negative: the signal), a time-out, or why it was not started."""
+    """How a program ended: its status (negative: the signal), a time-out, or why it was not started.
+
+    ``output`` is what a confined program wrote to both streams, or the limit that it exceeded.
+    """
 
     status: int
     timed_out: bool
     refusal: str
     findings: tuple[Finding, ...]
+    output: str = ""
 
 
 def build_for(device: VirtualDevice, source: ProgramSource, cache: Path) -> BuiltProgram | Failure:
@@ -81,8 +88,29 @@ def run_program(
         )  # fmt: skip
         (folder / JOB).write_text(json.dumps(to_plain(job)))
         status, timed_out = _wait((sys.executable, "-P", "-m", "cupilot.devices.program", str(folder)), timeout_s)
-        refusal = (folder / REFUSAL).read_text() if (folder / REFUSAL).exists() else ""
-        return ProgramRun(status, timed_out, refusal, _read_findings(folder / JOURNAL))
+        return ProgramRun(status, timed_out, _read_refusal(folder), _read_findings(folder / JOURNAL))
+
+
+def run_confined(
+    device: VirtualDevice, built: BuiltProgram, arguments: Sequence[str], timeout_s: float
+) -> ProgramRun:  # fmt: skip
+    """Run a program that nobody vouches for, as candidates are run; ``arguments`` begin with its name."""
+    with tempfile.TemporaryDirectory(prefix="cupilot-") as name:
+        folder = Path(name)
+        job = ProgramJob(
+            str(built.library), str(device.runtime()), device.spec.name, device.name, built.resources,
+            tuple(arguments), (), True, timeout_s, confined=True,
+        )  # fmt: skip
+        (folder / JOB).write_text(json.dumps(to_plain(job)))
+        command = (sys.executable, "-P", "-m", "cupilot.devices.program", str(folder))
+        ended = device.run_apart(command, folder, timeout_s + GRACE_S)
+        output = f"{ended.output}\nthe program {ended.excess}" if ended.excess else ended.output
+        findings = _read_findings(folder / JOURNAL)
+        return ProgramRun(ended.status, ended.timed_out, _read_refusal(folder), findings, output)
+
+
+def _read_refusal(folder: Path) -> str:
+    return (folder / REFUSAL).read_text() if (folder / REFUSAL).exists() else ""
 
 
 def _wait(command: Sequence[str], timeout_s: float) -> tuple[int, bool]:
@@ -116,6 +144,10 @@ def main(folder: Path) -> None:
     for name in job.hidden:
         os.unsetenv(name)
     machine = Machine(load_spec(job.gpu), Path(job.runtime), dict(job.resources), job.device)
+    if job.confined:
+        open_channel()  # nothing is sent: what a program writes is all there is to know
+        machine.hire(lambda kept: confine([kept], [kept]))
+        confine([Path(job.library), Path(job.runtime).parent], [folder], threads=True)
     machine.run_program(folder / JOURNAL, job.timeout_s, job.checks)
     # a C program's dispositions, which Python changes
     for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):

@@ -95,17 +95,20 @@ class VirtualDevice:
                 built.kernel.form,
             )  # fmt: skip
             (folder / "job.json").write_text(json.dumps(to_plain(job)))
-            environment = {key: os.environ[key] for key in KEPT_ENVIRONMENT if key in os.environ}
-            # restrictions on files bind the thread that asks for them, so there must be one only
-            environment |= {"HOME": str(folder), "OPENBLAS_NUM_THREADS": "1"}
             command = (sys.executable, "-P", "-m", "cupilot.devices.worker", str(folder))
-            ended = run_boxed(
-                self._bubblewrap, command, folder, timeout_s + GRACE_S, environment,
-                writable=(translations(self.runtime()),),
-            )  # fmt: skip
+            ended = self.run_apart(command, folder, timeout_s + GRACE_S)
             return tuple(_result(number, ended, timeout_s) for number in range(len(calls)))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def run_apart(self, command: Sequence[str], folder: Path, timeout_s: float) -> Ended:
+        """Run one of our workers, which is to confine itself, with as little around it as can be."""
+        environment = {key: os.environ[key] for key in KEPT_ENVIRONMENT if key in os.environ}
+        # restrictions on files bind the thread that asks for them, so there must be one only
+        environment |= {"HOME": str(folder), "OPENBLAS_NUM_THREADS": "1"}
+        return run_boxed(
+            self._bubblewrap, command, folder, timeout_s, environment, writable=(translations(self.runtime()),)
+        )
 
     def time(self, profile: Profile) -> Timing:
         return model_time(profile, self._spec, self.name)

@@ -1,0 +1,220 @@
+"""The server: names, descriptions and arguments of the tools, as agents see them.
+
+Kernels and tasks are given as text or as paths below the folder that the server was started in.  A task's Python is the
+user's own and runs as it is; candidates and programs run in confined processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import CallToolResult, InputRequiredResult
+from pydantic import Field, ValidationError
+
+from cupilot import __version__
+from cupilot.errors import CupilotError, UserError
+from cupilot.mcp.answers import (
+    Card,
+    CardParameter,
+    EvaluateAnswer,
+    ProfileAnswer,
+    RooflineAnswer,
+    RunAnswer,
+    StrategiesAnswer,
+)
+from cupilot.mcp.crew import Crew
+from cupilot.mcp.question import Question
+from cupilot.records import Card as Known
+from cupilot.records import from_plain
+from cupilot.strategies import LIMITS, ZONES, load_deck
+
+DEVICE = "virtual:a100-80gb"
+LONG_LIST = 6
+A = TypeVar("A")
+
+INSTRUCTIONS = """\
+Checks and profiles CUDA without a GPU. A task is a Python file in KernelBench form (class Model, get_inputs, \
+get_init_inputs); a kernel is one .cu file with a host function forward(torch::Tensor ...) that launches it. Start \
+with roofline (what is possible), then evaluate (is it right, how fast), then profile (where the time goes) and \
+strategies (what may help). run takes a whole CUDA program with its own main. Times on virtual devices are modelled, \
+not measured."""
+
+KernelText = Annotated[str, Field(description="the .cu source, or its path below the working folder")]
+MaybeKernelText = Annotated[str, Field(description="as for profile; may be left out")]
+ProgramText = Annotated[str, Field(description="a whole .cu program with main, or its path below the working folder")]
+ProgramArguments = Annotated[tuple[str, ...], Field(description="for the program")]
+TaskText = Annotated[str, Field(description="the task's Python source, or its path below the working folder")]
+Device = Annotated[str, Field(description="such as virtual:a100-80gb or virtual:h100-sxm")]
+Precision = Annotated[str, Field(description="what may be computed in: fp32, tf32, fp16 or bf16")]
+Entry = Annotated[str, Field(description="the host function to call")]
+Arguments = Annotated[str, Field(description='what to call it with, such as "inputs[0], model.eps"; empty: by names')]
+Seconds = Annotated[float, Field(description="seconds that the candidate may run", gt=0, le=600)]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where paths are allowed to lead."""
+
+    root: Path
+
+    def text(self, given: str, what: str) -> str:
+        """A text has several lines; one line is a path."""
+        if "\n" in given.strip():
+            return given
+        path = (self.root / given.strip()).resolve()
+        if not given.strip() or not path.is_relative_to(self.root.resolve()):
+            raise UserError(f"the {what} must be its source, or a path below the working folder, not {given.strip()!r}")
+        try:
+            return path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"the {what} {given.strip()} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UserError(f"the {what} {given.strip()} is not text in UTF-8") from error
+
+    def name(self, given: str, otherwise: str) -> str:
+        return otherwise if "\n" in given.strip() else Path(given.strip()).stem or otherwise
+
+
+class OneSentence(MCPServer[None]):
+    """Mistakes in arguments as sentences, instead of a page of what a validator thinks; unknown ones are mistakes."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        known = {tool.name: tool.input_schema.get("properties", {}) for tool in await self.list_tools()}
+        strange = [key for key in arguments if name in known and key not in known[name]]
+        if strange:
+            raise ToolError(f"{name} has no argument {strange[0]!r}: there are {', '.join(known[name])}")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                first = error.__cause__.errors()[0]
+                place = ".".join(map(str, first["loc"]))
+                raise ToolError(f"{name}, argument {place}: {first['msg'].lower()}") from None
+            raise
+
+
+def make_server(worker: Sequence[str], root: Path) -> MCPServer[None]:
+    """All tools; ``worker`` is the command that starts the process which does the work."""
+    crew, folder = Crew(worker), Folder(root)
+
+    @asynccontextmanager
+    async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
+        try:
+            yield None
+        finally:
+            await crew.end()
+
+    server = OneSentence(
+        "cupilot", version=__version__, instructions=INSTRUCTIONS, lifespan=lifespan, log_level="WARNING"
+    )
+
+    async def ask(kind: type[A], question: Question, context: Context) -> A:
+        try:
+            return from_plain(kind, await crew.ask(question, lambda s, text: context.report_progress(s, None, text)))
+        except CupilotError as error:
+            raise ToolError(str(error)) from None
+
+    def question(tool: str, kernel: str, task: str, **more: object) -> Question:
+        try:
+            texts = {"kernel": folder.text(kernel, "kernel") if kernel.strip() else ""}
+            if task:
+                texts |= {"task": folder.text(task, "task"), "task_name": folder.name(task, "task")}
+            return Question(tool, **texts, **more)  # type: ignore[arg-type]
+        except UserError as error:
+            raise ToolError(str(error)) from None
+
+    @server.tool()
+    async def evaluate(
+        kernel: KernelText, task: TaskText, context: Context, device: Device = DEVICE, precision: Precision = "fp32",
+        entry: Entry = "forward", args: Arguments = "", timeout_s: Seconds = 60.0,
+    ) -> EvaluateAnswer:  # fmt: skip
+        """Is this kernel right, and how fast? Compares with a float64 reference on many inputs and shapes, checks every
+        memory access, and times it against PyTorch. Findings have line, block and thread."""
+        asked = question("evaluate", needed(kernel, "kernel"), needed(task, "task"), device=device,
+                         precision=precision, entry=entry, args=args, timeout_s=timeout_s)  # fmt: skip
+        return await ask(EvaluateAnswer, asked, context)
+
+    @server.tool()
+    async def profile(
+        kernel: KernelText, task: TaskText, context: Context, device: Device = DEVICE, precision: Precision = "fp32",
+        entry: Entry = "forward", args: Arguments = "", timeout_s: Seconds = 60.0,
+    ) -> ProfileAnswer:  # fmt: skip
+        """Where does a kernel's time go? Launches with occupancy, what limits them, their hottest lines, and cards that
+        relieve the limit. Does not verify results: evaluate does."""
+        asked = question("profile", needed(kernel, "kernel"), needed(task, "task"), device=device, precision=precision,
+                         entry=entry, args=args, timeout_s=timeout_s)  # fmt: skip
+        return await ask(ProfileAnswer, asked, context)
+
+    @server.tool()
+    async def roofline(
+        task: TaskText, context: Context, kernel: MaybeKernelText = "", device: Device = DEVICE,
+        precision: Precision = "fp32", entry: Entry = "forward", args: Arguments = "", timeout_s: Seconds = 60.0,
+    ) -> RooflineAnswer:  # fmt: skip
+        """What is the least time a task can take on a device, what binds it, and where does a kernel lie under that?"""
+        asked = question("roofline", kernel, needed(task, "task"), device=device, precision=precision, entry=entry,
+                         args=args, timeout_s=timeout_s)  # fmt: skip
+        return await ask(RooflineAnswer, asked, context)
+
+    @server.tool()
+    async def run(
+        program: ProgramText, context: Context, arguments: ProgramArguments = (), device: Device = DEVICE,
+        timeout_s: Seconds = 60.0,
+    ) -> RunAnswer:  # fmt: skip
+        """Compile and run a whole CUDA program on the virtual GPU, with every access checked: out-of-bounds,
+        uninitialised reads, races and the like come with kernel, line, block and thread. The program has no network,
+        no files and no input."""
+        asked = question("run", needed(program, "program"), "", device=device, words=tuple(arguments),
+                         timeout_s=timeout_s)  # fmt: skip
+        return await ask(RunAnswer, asked, context)
+
+    @server.tool()
+    def strategies(
+        limit: Annotated[str, Field(description="what to relieve: dram, l2, shared, latency, ...; empty: any")] = "",
+        zone: Annotated[str, Field(description="memory-bound, between, compute-bound, latency-bound; empty: any")] = "",
+        card: Annotated[str, Field(description="one card by name, in full")] = "",
+    ) -> StrategiesAnswer:
+        """Cards: moves that make kernels faster, which limit each relieves, what it needs and excludes. Few cards are
+        told in full; ask for one by its name to read about it."""
+        try:
+            return chosen_cards(limit, zone, card)
+        except CupilotError as error:
+            raise ToolError(str(error)) from None
+
+    return server
+
+
+def needed(given: str, what: str) -> str:
+    if not given.strip():
+        raise ToolError(f"the {what} is missing: give its source, or a path below the working folder")
+    return given
+
+
+def chosen_cards(limit: str, zone: str, name: str) -> StrategiesAnswer:
+    for given, known, what in ((limit, LIMITS, "limit"), (zone, ZONES, "zone")):
+        if given and given not in known:
+            raise UserError(f"unknown {what} {given!r}: there are {', '.join(known)}")
+    deck = load_deck()
+    cards = [deck.card(name)] if name else [
+        card for card in deck.values()
+        if (not limit or limit in card.relieves) and (not zone or zone in card.zones)
+    ]  # fmt: skip
+    return StrategiesAnswer(tuple(_card(card, full=len(cards) <= LONG_LIST) for card in cards))
+
+
+def _card(card: Known, full: bool) -> Card:
+    parameters = tuple(
+        CardParameter(each.name, tuple(str(choice) for choice in each.choices), each.text) for each in card.parameters
+    )
+    return Card(
+        card.name, card.title, card.zones, card.relieves, card.needs, card.excludes,
+        card.text if full else "", parameters if full else (),
+    )  # fmt: skip
