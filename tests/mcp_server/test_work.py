@@ -75,7 +75,10 @@ def ask(place: Workplace, question: Question) -> tuple[Any, list[str]]:
 
 def test_a_right_kernel(place: Workplace) -> None:
     found, steps = ask(place, ASKED)
-    assert steps == ["loading the task", "compiling the kernel", "running and comparing it, then timing it"]
+    assert steps[0] == "loading the task"
+    assert any(step.startswith("making references: ") for step in steps)
+    assert "building the kernel" in steps
+    assert steps[-2:] == ["checking the kernel", "timing the kernel"]
     assert found.correct
     assert found.problem is None
     assert found.time.source == found.pytorch.source == "modelled"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cupilot.contracts import Device
+from cupilot.contracts import REFERENCE, Device, Preparing, Step
 from cupilot.devices.program import build_for, run_confined
 from cupilot.devices.virtual import VirtualDevice
 from cupilot.errors import DeviceError, UserError
@@ -53,6 +53,7 @@ class Workplace:
     seed: int
     devices: dict[str, Device] = field(default_factory=dict)
     evaluators: dict[tuple[str, float], Evaluator] = field(default_factory=dict)
+    tell: Tell = lambda text: None
 
     def answer(self, question: Question, tell: Tell) -> Answer:
         tools: dict[str, Callable[[Question, Device, Tell], Answer]] = {
@@ -62,16 +63,19 @@ class Workplace:
             raise UserError(f"unknown tool {question.tool!r}")
         if question.device not in self.devices:
             self.devices[question.device] = self.open_device(question.device)
-        return tools[question.tool](question, self.devices[question.device], tell)
+        device = self.devices[question.device]
+        if isinstance(device, Preparing) and (what := device.unprepared()):
+            tell(what)
+            device.prepare(lambda done, of: None)
+        return tools[question.tool](question, device, tell)
 
     def _evaluate(self, asked: Question, device: Device, tell: Tell) -> say.EvaluateAnswer:
         task = _task(asked, tell)
-        tell("compiling the kernel")
-        kernel = _kernel(asked)
-        device.build(kernel)  # kept, so that evaluating finds it
-        tell("running and comparing it, then timing it")
-        key = (device.name, asked.timeout_s)
-        evaluator = self.evaluators.setdefault(key, Evaluator(device, self.seed, asked.timeout_s))
+        kernel, key = _kernel(asked), (device.name, asked.timeout_s)
+        evaluator = self.evaluators.setdefault(
+            key, Evaluator(device, self.seed, asked.timeout_s, watch=lambda step: self.tell(_words(step)))
+        )
+        self.tell = lambda text: tell(text) if text else None
         found = evaluator(task, kernel)
         passed = found.failure is None and found.timing is not None
         at = stand(task, found, device.spec) if passed else None
@@ -139,6 +143,13 @@ def _task(asked: Question, tell: Tell) -> Task:
 
 def _kernel(asked: Question) -> Kernel:
     return Kernel(asked.kernel, asked.entry, asked.args, form_of(asked.kernel))
+
+
+def _words(step: Step) -> str:
+    """A step for people; nothing for those that take no time."""
+    if step.stage == REFERENCE:
+        return f"making references: {step.what}" if step.what else "checking the kernel"
+    return f"{step.stage} the kernel" if step.stage in ("building", "checking", "timing") else ""
 
 
 # --- answers -----------------------------------------------------------------------------------
