@@ -4,7 +4,7 @@ A task is a PyTorch class with example inputs, or a file in KernelBench form:
 
 >>> import torch, cupilot
 >>> from my_model import Swish  # a torch.nn.Module
->>> result = cupilot.optimize(Swish, [torch.rand(1024, 4096)], device="virtual:a100-80gb", evaluations=2, out="run")
+>>> result = cupilot.optimize(Swish, [torch.rand(1024, 4096)], device="virtual:a100-80gb", evaluations=1, out="run")
 >>> result.speedup > 1.5, result.source_of_time
 (True, 'modelled')
 >>> result.source == (result.folder / "best.cu").read_text()  # the kernel: a torch extension in one .cu file
