@@ -25,7 +25,7 @@ from cupilot.errors import CupilotError, UserError
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; never raises but for ``--help`` and ``--version``, which exit."""
     try:
-        options = _parser().parse_args(argv)
+        options = make_parser().parse_args(argv)
         return int(options.run(options, Terminal.of(options)))
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
@@ -45,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see {self.prog} --help)")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="cupilot", description="From a PyTorch module to a verified, faster CUDA kernel.")
     parser.add_argument("--version", action="version", version=f"cupilot {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")

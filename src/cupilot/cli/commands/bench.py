@@ -24,8 +24,11 @@ def configure(parser: ArgumentParser) -> None:
     for kind, generations in ((level1, 4), (ablation, 1)):
         kind.add_argument("--suite", metavar="DIR", help="a folder of tasks in KernelBench form instead of level 1")
         kind.add_argument("--only", metavar="LIST", help="problems, such as 1,23,40-46")
-        kind.add_argument("--population", metavar="N", type=positive, default=8)
-        kind.add_argument("--generations", metavar="N", type=positive, default=generations)
+        kind.add_argument("--population", metavar="N", type=positive, default=8, help="individuals kept (8)")
+        kind.add_argument(
+            "--generations", metavar="N", type=positive, default=generations,
+            help=f"after the first population ({generations})",
+        )  # fmt: skip
         kind.add_argument("--jobs", metavar="N", type=positive, help="evaluations at a time (processors, at most 4)")
         add_device(kind)
         add_json(kind)

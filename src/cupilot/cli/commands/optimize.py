@@ -50,7 +50,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--no-pool", action="store_true", help="neither ask nor feed the pool of strategies")
     parser.add_argument("--quiet", action="store_true", help="say nothing but errors")
     caps = parser.add_argument_group("budget, whichever is reached first")
-    caps.add_argument("--max-evaluations", metavar="N", type=positive)
+    caps.add_argument("--max-evaluations", metavar="N", type=positive, help="kernels that are evaluated")
     caps.add_argument("--max-time", metavar="S", type=seconds, help="wall time")
     caps.add_argument("--max-device-time", metavar="S", type=seconds, help="time spent evaluating")
     caps.add_argument("--max-tokens", metavar="N", type=positive, help="of language models, in and out")
