@@ -40,6 +40,14 @@ def test_a_narrower_one_cuts_the_name_and_no_number() -> None:
     assert max(map(len, text.getvalue().splitlines())) <= 60
 
 
+def test_lines_between_columns_go_before_columns_do() -> None:
+    shown, text = terminal(47)
+    shown.table(COLUMNS, ROWS)
+    assert "│" not in text.getvalue()
+    assert all(cell in text.getvalue() for row in (COLUMNS, *ROWS) for cell in row[1:])
+    assert max(map(len, text.getvalue().splitlines())) <= 47
+
+
 def test_where_the_numbers_do_not_fit_each_row_is_a_few_lines() -> None:
     shown, text = terminal(40)
     shown.table(COLUMNS, ROWS)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from itertools import count
 
 from cupilot import __version__
-from cupilot.cli.choices import choose_device, cpu_count
+from cupilot.cli.choices import choose_device, cpu_count, prepare
 from cupilot.cli.pooling import shipped_records
 from cupilot.cli.terminal import Terminal, duration
 from cupilot.records import RunInfo, to_plain
@@ -18,7 +19,7 @@ TIMEOUT_S = 300.0
 
 def run_ablation_bench(options: Namespace, terminal: Terminal) -> int:
     from cupilot.evaluation import Evaluator
-    from cupilot.evolution.ablation import Trace, run_ablation, summarize
+    from cupilot.evolution.ablation import VARIANTS, Trace, run_ablation, summarize
     from cupilot.tasks import load_task
 
     problems = chosen(open_suite(options.suite or LEVEL1), options.only or (None if options.suite else PROBLEMS))
@@ -27,12 +28,18 @@ def run_ablation_bench(options: Namespace, terminal: Terminal) -> int:
     jobs = options.jobs or min(4, cpu_count())
     info = RunInfo("", "", device.name, "expert", 0, options.population, options.generations, __version__)
 
+    prepare(device, terminal)
+    searches, ended = len(tasks) * options.seeds * len(VARIANTS), count(1)
+
     def tell(trace: Trace) -> None:
+        bar(next(ended), searches, "searches")
         times = f"{duration(trace.best_s[0])} to {duration(trace.best_s[-1])}"
         terminal.line(f"{trace.task}, seed {trace.seed}, {trace.variant}: {times} in {len(trace.best_s)} candidates")
 
     evaluator = Evaluator(device, seed=0, timeout_s=TIMEOUT_S, slots=jobs)
-    traces = run_ablation(tasks, evaluator, device.spec, shipped_records, range(options.seeds), info, jobs, tell)
+    with terminal.bar("searches") as bar:
+        bar(0, searches, "searches")
+        traces = run_ablation(tasks, evaluator, device.spec, shipped_records, range(options.seeds), info, jobs, tell)
     rows = summarize(traces)
     terminal.line()
     terminal.table(

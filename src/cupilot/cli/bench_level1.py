@@ -153,11 +153,11 @@ def show(standings: Sequence[Standing], terminal: Terminal, gpu: str) -> None:
     columns, rows = (*COLUMNS, *(TITLES[system] for system in others)), [row(each, others) for each in standings]
     if terminal.fits(columns, rows):
         terminal.table(columns, rows)
+        if any(each.broken for each in standings):
+            terminal.line("* does not compute its operator; left out of the means below")
     else:
         terminal.table(SHORT_COLUMNS, [short_row(each) for each in standings])
         terminal.line(f"a wider terminal shows more columns; {RESULTS_CSV} has the rest")
-    if any(each.broken for each in standings):
-        terminal.line("* does not compute its operator; left out of the means below")
     terminal.line()
     header = (
         "speed-up over PyTorch",
@@ -167,8 +167,12 @@ def show(standings: Sequence[Standing], terminal: Terminal, gpu: str) -> None:
         "mean",
         "geomean",
         "median",
+        "roofline",
     )
-    terminal.table((*header, "roofline"), [figure_row(title, found) for title, found in comparisons(standings)])
+    found = [figure_row(title, figures) for title, figures in comparisons(standings)]
+    if not terminal.fits(header, found):
+        header, found = narrow(header), [narrow(each) for each in found]
+    terminal.table(header, found)
     terminal.line(f"our times are modelled for {gpu} unless the table says measured; the roofline is PyTorch's as well")
 
 
@@ -200,6 +204,11 @@ def figure_row(title: str, found: Figures) -> tuple[str, ...]:
         *("" if isnan(value) else f"{value:.2f}x" for value in numbers),
         "" if isnan(found.roofline) else f"{found.roofline:.0%}",
     )  # fmt: skip
+
+
+def narrow(cells: tuple[str, ...]) -> tuple[str, ...]:
+    """Of the figures' columns: title, correct ones, those that are faster, geometric mean, share of the roofline."""
+    return cells[0], cells[2], cells[3], cells[-3], cells[-1]
 
 
 def _ms(value: float | None) -> str:

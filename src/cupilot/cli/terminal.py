@@ -62,7 +62,8 @@ class Terminal:
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], emphasis: int | None = None) -> None:
         """Columns but the first are numbers or short words and never wrap.
 
-        In a narrow terminal the first column is cut; where that is not enough, each row becomes a few lines.
+        In a narrow terminal the first column is cut, then the lines between columns go; where that is not enough, each
+        row becomes a few lines.
         """
         if self._quiet:
             return
@@ -73,8 +74,9 @@ class Terminal:
             console.print(table)
             console.width = before
         elif self.fits(columns, rows):
-            excess = self._needed(_table(columns, rows, emphasis, boxed=True)) - console.width
-            console.print(_table(columns, rows, emphasis, boxed=True, cut=max(excess, 0)))
+            boxed = self._room(columns, rows, boxed=True) >= 0
+            excess = self._needed(_table(columns, rows, emphasis, boxed=boxed)) - console.width
+            console.print(_table(columns, rows, emphasis, boxed=boxed, cut=max(excess, 0)))
         else:
             for row in rows:
                 self.line(row[0])
@@ -84,9 +86,13 @@ class Terminal:
 
     def fits(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
         """Whether a table can be shown with all its columns, the first one cut at most."""
+        return not self._console.is_terminal or self._room(columns, rows, boxed=False) >= 0
+
+    def _room(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, boxed: bool) -> int:
+        """What is left of the width, with the first column as short as it may be."""
         first = max(len(each[0]) for each in (columns, *rows))
-        needed = self._needed(_table(columns, rows, None, boxed=True)) - max(first - NARROWEST_NAME, 0)
-        return not self._console.is_terminal or needed <= self._console.width
+        needed = self._needed(_table(columns, rows, None, boxed=boxed)) - max(first - NARROWEST_NAME, 0)
+        return self._console.width - needed
 
     def _needed(self, table: Table) -> int:
         return self._console.measure(table, options=self._console.options.update(width=10_000)).maximum
