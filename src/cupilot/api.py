@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cupilot import __version__
-from cupilot.cli.choices import TIMEOUT_S, choose_device, next_folder
+from cupilot.cli.choices import TIMEOUT_S, choose_device
 from cupilot.cli.commands.evaluate import read_kernel
 from cupilot.cli.searching import Asked, begin
 from cupilot.cli.team import LLM_IN_FLIGHT, choose_team
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
 from cupilot.evolution.result import moves_text
-from cupilot.evolution.store import holds_run
+from cupilot.evolution.store import holds_run, next_folder
 from cupilot.records import Budget, Evaluation, Failure, Kernel, RunInfo, RunResult, Task, form_of
 
 if TYPE_CHECKING:

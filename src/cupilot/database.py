@@ -22,12 +22,13 @@ WAIT_S = 30.0
 def open_database(path: Path, title: str, *, mode: str = "rwc", any_thread: bool = False) -> Database:
     """The file, in SQLite's ``mode`` (ro, rw or rwc); what was written is on disk when a call returns.
 
-    The mode ``still`` is for reading a file that nobody writes, in a folder where SQLite's own files cannot be made.
+    The mode ``still`` is for reading a file that nobody writes: SQLite makes no files of its own beside it.
     ``title`` is what errors call it.  ``any_thread`` leaves it to the caller that one thread uses it at a time.
     """
+    access = "mode=ro&immutable=1" if mode == "still" else f"mode={mode}"
     with clear_errors(title):
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={'ro&immutable=1' if mode == 'still' else mode}",
+            f"{path.absolute().as_uri()}?{access}",
             uri=True, isolation_level=None, timeout=WAIT_S, check_same_thread=not any_thread,
         )  # fmt: skip
         connection.execute("PRAGMA synchronous = FULL")

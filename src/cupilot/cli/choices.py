@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 
 from cupilot.cli.environment import cache_folder, sandbox_choice
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Device, Preparing
-from cupilot.errors import MachineError
 
 TIMEOUT_S = 60.0
 
@@ -65,18 +63,3 @@ def prepare(device: Device, terminal: Terminal) -> None:
 def cpu_count() -> int:
     """The processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def next_folder(runs: Path, task: str) -> Path:
-    """Make and return ``runs/<task>-<n>`` with the next free number; two runs never share one."""
-    number = 1
-    while True:
-        folder = runs / f"{task}-{number}"
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise MachineError(f"the run folder {folder} cannot be made: {error.strerror}") from error
-        else:
-            return folder

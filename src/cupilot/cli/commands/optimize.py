@@ -12,7 +12,6 @@ from cupilot.cli.choices import (
     add_json,
     add_precision,
     choose_device,
-    next_folder,
     positive,
     seconds,
 )
@@ -20,7 +19,7 @@ from cupilot.cli.searching import Asked, begin, show
 from cupilot.cli.team import LLM_IN_FLIGHT, Lengths, add_models, choose_team, show_estimate
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
-from cupilot.evolution.store import holds_run
+from cupilot.evolution.store import holds_run, next_folder
 from cupilot.records import Budget, RunInfo
 
 HELP = "search for a faster kernel"
