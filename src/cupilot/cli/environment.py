@@ -33,3 +33,8 @@ def llm_keys() -> dict[str, str]:
 def llm_key() -> str | None:
     """The name of the first provider's key that is set."""
     return next((name for name in KEYS if os.environ.get(name)), None)
+
+
+def ui_token() -> str | None:
+    """The token of the live page, for those who do not want it among the arguments that everybody can list."""
+    return os.environ.get("CUPILOT_UI_TOKEN") or None

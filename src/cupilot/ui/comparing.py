@@ -1,0 +1,67 @@
+"""Two runs side by side, and whether their times may be compared at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cupilot.report.numbers import ratio
+from cupilot.ui.desk import Row
+from cupilot.ui.runs import Best
+
+EQUAL = 0.0005
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the best kernels' times; None where a run has no such part."""
+
+    name: str
+    left_s: float | None
+    right_s: float | None
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """``verdict`` is one sentence: which is faster and by how much, or why that cannot be said."""
+
+    left: Row
+    right: Row
+    parts: tuple[Part, ...]
+    verdict: str
+
+    @property
+    def longest_s(self) -> float:
+        """The longest part, that bars are drawn against."""
+        return max((time_s for part in self.parts for time_s in (part.left_s, part.right_s) if time_s), default=1.0)
+
+
+def compare(left: Row, right: Row) -> RunComparison:
+    return RunComparison(left, right, _parts(left.run.best, right.run.best), _verdict(left, right))
+
+
+def _parts(left: Best | None, right: Best | None) -> tuple[Part, ...]:
+    """The parts of both, the longest first."""
+    times = [dict(best.timing.breakdown) if best is not None else {} for best in (left, right)]
+    names = sorted(times[0].keys() | times[1].keys(), key=lambda name: (-max(t.get(name, 0.0) for t in times), name))
+    return tuple(Part(name, times[0].get(name), times[1].get(name)) for name in names)
+
+
+def _verdict(left: Row, right: Row) -> str:
+    one, other = left.run, right.run
+    if one.info is None or other.info is None or one.best is None or other.best is None:
+        return "One of them has no kernel yet, so there is nothing to compare."
+    if one.info.task_source != other.info.task_source:
+        return "They are runs of different tasks: their times do not compare."
+    if one.info.precision != other.info.precision:
+        return f"They compute in {one.info.precision} and {other.info.precision}: their times do not compare."
+    mine, theirs = one.best.timing, other.best.timing
+    if (mine.source, mine.device) != (theirs.source, theirs.device):
+        return (
+            f"One time is {mine.source} for {mine.device}, the other {theirs.source} for {theirs.device}:"
+            " they do not compare."
+        )
+    gain = theirs.time_s / mine.time_s
+    if abs(gain - 1) <= EQUAL:
+        return f"Their best kernels are equally fast ({mine.source})."
+    faster, factor = (one.name, gain) if gain > 1 else (other.name, 1 / gain)
+    return f"The best kernel of {faster} is {ratio(factor)} as fast as the other ({mine.source})."
