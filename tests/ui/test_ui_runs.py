@@ -12,7 +12,7 @@ import pytest
 from ui_site import begin_run, individual, make_run
 
 from cupilot.evolution.result import moves_text
-from cupilot.evolution.store import FILE, LOCK, read_store
+from cupilot.evolution.store import FILE, LOCK, SqliteStore, read_store
 from cupilot.testing.samples import INFO, STRATEGY
 from cupilot.ui import runs as runs_module
 from cupilot.ui.runs import RunsFolder, RunSummary
@@ -124,14 +124,21 @@ def test_an_onlooker_cannot_write(tmp_path: Path) -> None:
         assert list(store.notes()) == []
 
 
-def test_news_is_seen_and_nothing_is_read_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads: list[Path] = []
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the runs whose stores were read as a whole."""
+    names: list[str] = []
+    summarise = runs_module._summarise
 
-    def counted(folder: Path) -> object:
-        reads.append(folder)
-        return read_store(folder)
+    def counted(name: str, store: SqliteStore, changed_s: float) -> RunSummary:
+        names.append(name)
+        return summarise(name, store, changed_s)
 
-    monkeypatch.setattr(runs_module, "read_store", counted)
+    monkeypatch.setattr(runs_module, "_summarise", counted)
+    return names
+
+
+def test_news_is_seen_and_nothing_is_read_twice(tmp_path: Path, reads: list[str]) -> None:
     runs = RunsFolder(tmp_path)
     with closing(begin_run(tmp_path / "run", (8e-6,))) as store:
         assert [each.individuals for each in runs.summaries()] == [1]
@@ -141,6 +148,19 @@ def test_news_is_seen_and_nothing_is_read_twice(tmp_path: Path, monkeypatch: pyt
         (found,) = runs.summaries()
         assert (found.individuals, found.best and found.best.id) == (2, 1)
         assert len(reads) == 2
+    assert [each.state for each in runs.summaries()] == ["stopped"]
+    runs.summaries()
+    assert len(reads) == 3
+
+
+def test_news_is_seen_though_the_files_look_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite writes its log first and shows it afterwards, so that the files may be looked at too early."""
+    runs = RunsFolder(tmp_path)
+    monkeypatch.setattr(runs_module, "_files", lambda folder: ((1, 1),))
+    with closing(begin_run(tmp_path / "run", (8e-6,))) as store:
+        assert [each.individuals for each in runs.summaries()] == [1]
+        store.add(individual(1, 4e-6))
+        assert [each.individuals for each in runs.summaries()] == [2]
 
 
 def test_a_run_that_was_removed_is_forgotten(tmp_path: Path) -> None:

@@ -257,6 +257,13 @@ class SqliteStore:
         for row in self._database.execute("SELECT record FROM individual ORDER BY added"):
             yield self._decode(Individual, row[0])
 
+    def counts(self) -> tuple[int, int]:
+        """How many individuals and notes there are, which no addition leaves as it was."""
+        ((individuals, notes),) = self._database.execute(
+            "SELECT (SELECT count(*) FROM individual), (SELECT count(*) FROM note)"
+        )
+        return individuals, notes
+
     def outlines(self) -> tuple[Outline, ...]:
         """All individuals in the order of `individuals`, much faster: their records stay undecoded."""
         timing = "json_extract(record, '$.evaluation.timing.{}')"

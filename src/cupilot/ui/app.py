@@ -69,6 +69,7 @@ class App:
             Route("/login", self.ask_token),
             Route("/login", self.login, methods=["POST"]),
             Route("/static/{name}", self.static),
+            Route("/favicon.ico", self.icon),
         ]
         return Starlette(
             routes=routes,
@@ -130,6 +131,10 @@ class App:
         if text is None:
             return self.problem(404, "There is no such page.")
         return Response(text, media_type=STATIC[name], headers={"cache-control": "no-cache"})
+
+    async def icon(self, request: Request) -> Response:
+        """What browsers ask for beside pages that name no icon, such as a report."""
+        return RedirectResponse("/static/icon.svg", 301)
 
     # --- what changes something ------------------------------------------------------------
 

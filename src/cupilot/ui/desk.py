@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 
 from cupilot.errors import UserError
 from cupilot.ui.asking import Choices, NewRun, prepare, task_files
 from cupilot.ui.paths import SEPARATOR, below
 from cupilot.ui.processes import SAID, Job, Jobs, tail
 from cupilot.ui.runs import FINISHED, RUNNING, STOPPED, RunsFolder, RunSummary
+
+KEPT_REPORTS = 4
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Desk:
         self.choices = choices
         self.clock = clock
         self._report = report
+        self._lock = Lock()
+        self._reports: dict[str, tuple[RunSummary, str]] = {}
 
     def rows(self) -> tuple[Row, ...]:
         stored = [self._row(run) for run in self.runs.summaries()]
@@ -80,8 +85,19 @@ class Desk:
         return Row(run, job)
 
     def report(self, name: str) -> str | None:
-        folder = self.runs.path(name)
-        return None if folder is None else self._report(folder)
+        """The report's text; made once for each state of a run, since that takes a second or more."""
+        folder, run = self.runs.path(name), self.runs.summary(name)
+        if folder is None or run is None:
+            return None
+        with self._lock:
+            known = self._reports.pop(name, None)
+        if known is None or known[0] != run:
+            known = (run, self._report(folder))
+        with self._lock:
+            self._reports[name] = known
+            while len(self._reports) > KEPT_REPORTS:
+                self._reports.pop(next(iter(self._reports)))
+        return known[1]
 
     def said(self, name: str) -> str | None:
         """The end of what the program of a run said; None where it was not started from here."""

@@ -1,6 +1,6 @@
 """Runs as frozen records, read from their stores and never written.
 
-A store is read again only when its files have changed, so that looking at a hundred runs every second costs little.
+A store is read again only when it has changed, so that looking at a hundred runs every second costs little.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -70,7 +71,9 @@ class RunSummary:
         return 0 if self.info is None else self.info.epochs * (self.info.generations + 1) - 1
 
 
-Stamp = tuple[tuple[int, int], ...]
+Files = tuple[tuple[int, int], ...]
+Stamp = tuple[bool, Files, tuple[int, int]]
+"""Differs when a run does: whether it goes on, its files' times and sizes and, if it goes on, what was counted."""
 
 
 class RunsFolder:
@@ -112,7 +115,8 @@ class RunsFolder:
         if folder is None:
             return None
         # before the store is read: what is added meanwhile changes the stamp, and is read the next time
-        running, stamp = self._written(folder), _stamp(folder)
+        running = self._written(folder)
+        stamp = (running, _files(folder), _counts(folder) if running else (0, 0))
         with self._lock:
             known = self._known.get(name)
         if known is None or known[0] != stamp:
@@ -120,10 +124,20 @@ class RunsFolder:
             with self._lock:
                 self._known[name] = known
         summary = known[1]
-        return replace(summary, state=RUNNING, why="") if running and summary.state != UNREADABLE else summary
+        # a store that is just being made cannot be read yet, which is no news
+        return replace(summary, state=RUNNING, why="") if running else summary
 
 
-def _stamp(folder: Path) -> Stamp:
+def _counts(folder: Path) -> tuple[int, int]:
+    """The files alone do not tell: SQLite writes its log before readers see what is in it."""
+    try:
+        with closing(read_store(folder)) as store:
+            return store.counts()
+    except StoreError:
+        return 0, 0
+
+
+def _files(folder: Path) -> Files:
     found = []
     for name in (FILE, LOG):
         try:
@@ -136,16 +150,13 @@ def _stamp(folder: Path) -> Stamp:
 
 def _changed_s(folder: Path) -> float:
     # an empty log is one that some reader's SQLite has made
-    return max((changed for changed, size in _stamp(folder) if size), default=0) * 1e-9
+    return max((changed for changed, size in _files(folder) if size), default=0) * 1e-9
 
 
 def _read(name: str, folder: Path) -> RunSummary:
     try:
-        store = read_store(folder)
-        try:
+        with closing(read_store(folder)) as store:
             return _summarise(name, store, _changed_s(folder))
-        finally:
-            store.close()
     except StoreError as error:
         return RunSummary(name, UNREADABLE, why=str(error), changed_s=_changed_s(folder))
 

@@ -30,7 +30,7 @@ LARGEST_BODY_BYTES = 262_144
 FORM = "application/x-www-form-urlencoded"
 SECRET_FIELD = "form_secret"
 TOKEN_FIELD = "token"
-OPEN_PATHS = frozenset({"/login"})
+OPEN_PATHS = frozenset({"/login", "/favicon.ico"})
 OPEN_FOLDER = "/static/"
 LEAST_TOKEN = 16
 

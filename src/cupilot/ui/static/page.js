@@ -17,11 +17,11 @@ function keepingFocus(change) {
   const key = held && (held.id ? "#" + CSS.escape(held.id) : held.getAttribute("href") && `[href="${CSS.escape(held.getAttribute("href"))}"]`);
   const value = held && held.name === "run" ? held.value : null;
   change();
-  if (!held || held.isConnected) return;
+  if (!held || document.activeElement === held) return;
   const again = value !== null
     ? [...document.getElementsByName("run")].find((one) => one.value === value)
     : key && main.querySelector(key);
-  (again || main).focus({ preventScroll: true });
+  if (held.isConnected || again) (held.isConnected ? held : again).focus({ preventScroll: true });
 }
 
 function showRows(data) {
