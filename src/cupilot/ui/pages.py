@@ -66,13 +66,12 @@ def line(course_s: Sequence[float]) -> str:
         return ""
     low, high = min(logs), max(logs)
     scale = (HEIGHT - 2 * EDGE) / (high - low) if high > low else 0.0
-    across = WIDTH / (len(logs) - 1)
-    points, y = [], EDGE
+    across = WIDTH / len(logs)
+    points = []
     for index, each in enumerate(logs):
-        points.append((index * across, y))  # as before until here, then down at once
         y = EDGE + scale * (high - each)
-        points.append((index * across, y))
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points[1:])
+        points += [(index * across, y), ((index + 1) * across, y)]
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
 def sign(value: object) -> str:

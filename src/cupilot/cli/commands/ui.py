@@ -38,9 +38,10 @@ def run(options: Namespace, terminal: Terminal) -> int:
         from cupilot.ui.processes import start_cupilot
         from cupilot.ui.server import LiveServer, Settings
     except ModuleNotFoundError as error:
-        if error.name not in PACKAGES:
+        package = str(error.name).partition(".")[0]
+        if package not in PACKAGES:
             raise
-        raise MachineError(f"the live page needs the Python package {error.name}: install cupilot[web]") from error
+        raise MachineError(f"the live page needs the Python package {package}: install cupilot[web]") from error
     root = Path(RUNS if options.folder is None else options.folder)
     if options.folder is None:
         root.mkdir(exist_ok=True)
