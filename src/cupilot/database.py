@@ -22,10 +22,10 @@ WAIT_S = 30.0
 def open_database(path: Path, title: str, *, mode: str = "rwc", any_thread: bool = False) -> Database:
     """The file, in SQLite's ``mode`` (ro, rw or rwc); what was written is on disk when a call returns.
 
-    The mode ``still`` is for reading a file that nobody writes: SQLite makes no files of its own beside it.
+    The mode ``look`` is for onlookers: it is ``ro``, and no file of SQLite's own is made beside this one either.
     ``title`` is what errors call it.  ``any_thread`` leaves it to the caller that one thread uses it at a time.
     """
-    access = "mode=ro&immutable=1" if mode == "still" else f"mode={mode}"
+    access = _looking(path) if mode == "look" else f"mode={mode}"
     with clear_errors(title):
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?{access}",
@@ -33,6 +33,11 @@ def open_database(path: Path, title: str, *, mode: str = "rwc", any_thread: bool
         )  # fmt: skip
         connection.execute("PRAGMA synchronous = FULL")
     return Database(connection, title, path)
+
+
+def _looking(path: Path) -> str:
+    # without a log nobody writes, and SQLite would make one to find that out
+    return "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
 
 
 def in_memory(title: str) -> Database:

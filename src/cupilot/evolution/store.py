@@ -109,7 +109,7 @@ def read_store(folder: Path) -> SqliteStore:
 
     A run that begins while this is open may not be seen, or be seen as a damaged file: look again then.
     """
-    return _open(folder, _reading_mode(folder))
+    return _open(folder, "look")
 
 
 def _open(folder: Path, mode: str) -> SqliteStore:
@@ -130,12 +130,7 @@ def _open(folder: Path, mode: str) -> SqliteStore:
 def _mode(folder: Path) -> str:
     """For a folder that may not be written (somebody else's, an archive): reading, which is all that can be done."""
     writable = os.access(folder, os.W_OK) and os.access(folder / FILE, os.W_OK)
-    return "rw" if writable else _reading_mode(folder)
-
-
-def _reading_mode(folder: Path) -> str:
-    # without a log there is no writer, and in `ro` mode SQLite would make one
-    return "ro" if (folder / LOG).exists() else "still"
+    return "rw" if writable else "look"
 
 
 def _claim(folder: Path) -> IO[str]:

@@ -37,7 +37,7 @@ class SqliteBook:
         self._lock = Lock()
         if readonly and not path.is_file():
             raise StoreError(f"{path} does not exist, so there is nothing to replay")
-        mode = "ro" if readonly else "rwc"
+        mode = "look" if readonly else "rwc"
         # one connection for all threads, used under the lock
         self._database = open_database(path, f"the file of recorded calls {path}", mode=mode, any_thread=True)
         if not readonly:

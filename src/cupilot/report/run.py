@@ -11,7 +11,7 @@ from pathlib import Path
 from cupilot.errors import DeviceError, StoreError
 from cupilot.evolution.ledger import comparable, fitness
 from cupilot.evolution.loop import WHY
-from cupilot.evolution.store import FILE, open_store
+from cupilot.evolution.store import FILE, read_store
 from cupilot.gpu import GpuSpec, load_spec
 from cupilot.llm.books import SqliteBook
 from cupilot.llm.recording import Call
@@ -75,12 +75,11 @@ class Run:
 
 def read_run(folder: Path) -> Run:
     """What the folder's store holds; nothing is written, and the run may go on meanwhile."""
-    with closing(open_store(folder)) as store:
+    with closing(read_store(folder)) as store:
         info = store.info() if store.begun else None
         result = store.result()
         individuals, notes = tuple(store.individuals()), tuple(store.notes())
-        # while the store is open: the last one to leave takes SQLite's own files away, which a mere reader may not
-        asked = () if info is None or not info.models else totals(recorded_calls(folder))
+    asked = () if info is None or not info.models else totals(recorded_calls(folder))
     spec = None if info is None else spec_of(info.device)
     return Run(folder.absolute().name, info, individuals, notes, "" if result is None else result.stopped, asked, spec)
 
