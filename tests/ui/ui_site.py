@@ -97,7 +97,8 @@ class Site:
             connection.endheaders(body if method == "POST" else None)
             response = connection.getresponse()
             got = {name.lower(): value for name, value in response.getheaders()}
-            return Answer(response.status, got, response.read().decode())
+            endless = got.get("content-type", "").startswith("text/event-stream")
+            return Answer(response.status, got, "" if endless else response.read().decode())
         finally:
             connection.close()
 

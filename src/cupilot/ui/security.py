@@ -40,7 +40,7 @@ PAGE_POLICY = (
 )
 # the report carries its scripts in itself; the sandbox takes away our origin, and with it every right
 REPORT_POLICY = (
-    "sandbox allow-scripts allow-popups; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
     " img-src data: blob:; font-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'self'"
 )
 POLICY_HEADER = "content-security-policy"
