@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -48,6 +49,14 @@ class Started:
     def __call__(self, arguments: Sequence[str], said: Path) -> FakeProgram:
         self.arguments.append(tuple(arguments))
         return self.programs[len(self.arguments) - 1]
+
+
+@pytest.fixture
+def real_jobs() -> Iterator[Jobs]:
+    """Real programs; none is left behind by a test that fails."""
+    jobs = Jobs(start_stand_in, time.monotonic)
+    yield jobs
+    jobs.close()
 
 
 def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
@@ -100,9 +109,9 @@ def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
         OwnGroup((str(tmp_path / "missing"),), tmp_path / "ui.log")
 
 
-def test_a_program_is_in_a_group_of_its_own_and_stops_as_by_ctrl_c(tmp_path: Path) -> None:
+def test_a_program_is_in_a_group_of_its_own_and_stops_as_by_ctrl_c(tmp_path: Path, real_jobs: Jobs) -> None:
     (tmp_path / "task.py").write_text("# a task\n")
-    jobs = Jobs(start_stand_in, lambda: 0.0)
+    jobs = real_jobs
     jobs.start("run", tmp_path, ("optimize", str(tmp_path / "task.py"), "--out", str(tmp_path)))
     wait_for(lambda: "stand-in" in tail(tmp_path / "ui.log"))
     pid = int(tail(tmp_path / "ui.log").split()[1])
@@ -141,10 +150,10 @@ def test_the_end_of_what_was_said(tmp_path: Path) -> None:
     assert last_line(path).endswith("ä end")
 
 
-def test_a_store_that_is_held_is_not_disturbed(tmp_path: Path) -> None:
+def test_a_store_that_is_held_is_not_disturbed(tmp_path: Path, real_jobs: Jobs) -> None:
     with closing(begin_run(tmp_path / "run")):
         (tmp_path / "log").mkdir()
-        jobs = Jobs(start_stand_in, lambda: 0.0)
+        jobs = real_jobs
         jobs.start("run", tmp_path / "log", ("resume", str(tmp_path / "run")))
         wait_for(lambda: (job := jobs.job("run")) is not None and not job.running)
         job = jobs.job("run")
