@@ -83,5 +83,6 @@ def impose(structure: Structure, values: Array, rng: np.random.Generator) -> Arr
     if structure.sums_to_one:
         values = np.abs(values)
         total = values.sum(-1, keepdims=True, dtype=np.float64)
-        values = (values / np.where(total > 0, total, 1.0)).astype(np.float32)
+        with np.errstate(invalid="ignore"):  # infinity over itself is NaN, as it should be
+            values = (values / np.where(total > 0, total, 1.0)).astype(np.float32)
     return values
