@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LANGUAGES = ("sh", "python", "toml", "cuda", "jinja", "")
+LANGUAGES = ("sh", "python", "toml", "json", "cuda", "jinja", "")
 RUN_WORDS = {"slow", "estimate", "without installing"}
 FENCE = re.compile(r'^```(\w*)(?: title="([^"]+)")?$')
 COMMENT = re.compile(r"^<!-- (run|not run|part of|status): (.+) -->$")

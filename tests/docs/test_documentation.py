@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shlex
 import statistics
@@ -69,6 +70,8 @@ def test_every_block_is_understood(page: str) -> None:
             assert block.title, f"{block}: a block that nobody runs; give it a title and use it"
         if block.language == "python":
             compile(block.text, str(block), "exec")
+        if block.language == "json":
+            json.loads(block.text)
         if block.language == "toml":
             tomllib.loads(block.text)
             assert block.title or block.mark("part of"), f"{block}: which file is this?"
