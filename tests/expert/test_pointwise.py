@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from family_tasks import drawn_kernels_are_right, small_task
 
 from cupilot.contracts import Brief, Device
@@ -55,7 +56,6 @@ VALUES = (0.0, 0.25, -0.25, 0.6, 1.0, -1.0, 1.5, -2.5, 3.0, -3.0, 7.0, 30.0, -30
 
 
 def test_every_operator_of_the_table_is_what_pytorch_says(tmp_path: Path) -> None:
-    import torch
 
     compiler = shutil.which("c++")
     if compiler is None:
