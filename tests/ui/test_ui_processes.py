@@ -106,7 +106,7 @@ def test_at_the_end_all_are_asked_twice_and_then_killed(tmp_path: Path) -> None:
 
 def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="cannot be started"):
-        OwnGroup((str(tmp_path / "missing"),), tmp_path / "ui.log")
+        OwnGroup((sys.executable,), tmp_path / "missing" / "ui.log")
 
 
 def test_a_program_is_in_a_group_of_its_own_and_stops_as_by_ctrl_c(tmp_path: Path, real_jobs: Jobs) -> None:

@@ -45,6 +45,10 @@ Start = Callable[[Sequence[str], Path], Program]
 """Start ``python -m cupilot`` with arguments; what it says is appended to a file."""
 
 
+LISTENING = ("env", "--default-signal=INT")
+"""A server that was started in the background may have been told not to listen to Ctrl-C; its runs have to."""
+
+
 class OwnGroup:
     """A Python process in a session of its own, so that Ctrl-C in the server's terminal does not reach it."""
 
@@ -52,8 +56,9 @@ class OwnGroup:
         try:
             with said.open("ab") as file:
                 self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
-                )
+                    (*LISTENING, *command), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )  # fmt: skip
         except OSError as error:
             raise MachineError(f"the run cannot be started: {error}") from error
         self._lock = Lock()
