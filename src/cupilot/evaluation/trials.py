@@ -128,16 +128,14 @@ class Trials:
         # whoever scales by a diagonal leaves out the zeros beside it, which PyTorch multiplies with NaN and infinity
         if not names or names & COMPARING or ("diag" in names and names & PRODUCTS):
             return kind not in ("nan", "infinity")
-        if any(op.attribute("is_causal") for op in self.task.graph):
-            # what a mask hides is not read: PyTorch's own implementations differ in what NaN does there
+        if ATTENTION in names:
+            # PyTorch's own implementations differ in what NaN does, by processor and by whether a mask hides it
             return kind not in ("nan", "infinity")
         # a product with a zero that is always there may be left out, and then NaN does not spread through it
         if any(structure is not None and structure.zero_outside for structure in self.structures):
             return kind not in ("nan", "infinity")
         # sums of products put together from several, as error-corrected ones are, turn infinity into NaN
-        wide = all(each.tensor is None or each.tensor.dtype == "float32" for each in self.task.arguments)
-        split = PRODUCTS | CONVOLUTIONS | TRANSPOSED | ({ATTENTION} if wide else set())
-        return kind != "infinity" or not names & split
+        return kind != "infinity" or not names & (PRODUCTS | CONVOLUTIONS | TRANSPOSED)
 
     def drawn(self, kind: str = TRUE_KIND) -> Drawn:
         """Inputs of the true shape, without their results."""
