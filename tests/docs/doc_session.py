@@ -14,7 +14,7 @@ from doc_blocks import ROOT, Block
 from cupilot.cli.environment import cache_folder
 
 TIMEOUT_S = 1800
-FOLDERS = ("src", "tests", "examples", "benchmarks", "docs")
+FOLDERS = ("src", "tests", "examples", "benchmarks", "docs", "kernels")
 FILES = ("pyproject.toml", "constraints.txt", "README.md", "mkdocs.yml")
 # what a user has installed, and stand-ins for what must not happen in a test
 PROGRAMS = {
