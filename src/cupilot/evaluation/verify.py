@@ -57,7 +57,8 @@ CUT = 2.0
 """Roundings to a coarser type than float32 that a result may be off by, however exactly it was computed."""
 CANCELLED = 16.0
 """Roundings of the output's root mean square that an element of a product may be off by: its terms are as large as
-that, and what is left of them when they cancel has their error.  One rounding anywhere else."""
+that, and what is left of them when they cancel has their error.  One rounding of float32 anywhere else; of a coarser
+precision half as many, because the norm allows less of them."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +70,17 @@ class _Limits:
     coarse: float
     coarse_norm: float
     smallest: float
-    floor: float = 1.0
+    floor: float = FINE
 
     @classmethod
-    def of(cls, precision: str, dtype: np.dtype[Any], compared: int, floor: float = 1.0) -> _Limits:
+    def of(cls, precision: str, dtype: np.dtype[Any], compared: int, product: bool = False) -> _Limits:
         """With few elements the norm says no more than an element, so its multiple approaches theirs."""
         budget, (stored, smallest) = BUDGETS[precision], float_limits(dtype)
         norm = min(budget.element, budget.norm * (1 + 4 / np.sqrt(max(1, compared))))
         # numbers that are cut off instead of rounded, as tensor cores do it, are off by up to two roundings all one
         # way; what is only stored in a coarser type is rounded to nearest, half as much in the mean
         declared, stored = (unit if unit > FINE else 0.0 for unit in (budget.unit_roundoff, stored))
+        floor = CANCELLED * max(declared / 2, FINE) if product else FINE
         return cls(budget.element, norm, CUT * max(declared, stored), max(CUT * declared, stored), smallest, floor)
 
     @staticmethod
@@ -182,8 +184,7 @@ def _compare_output(
         got = got[wanted.positions if output.where is None else np.searchsorted(output.where, wanted.positions)]
     if not is_floating(got.dtype):
         return _compare_exact(case, index, output, got, wanted, strict)
-    floor = CANCELLED if sums_products(case.drawn.task) else 1.0
-    limits = _Limits.of(precision, got.dtype, got.size, floor)
+    limits = _Limits.of(precision, got.dtype, got.size, sums_products(case.drawn.task))
     tally = _Tally()
     for part in chunks(got.size):
         _count(tally, got, wanted, limits, part)
@@ -251,7 +252,7 @@ def _count(tally: _Tally, values: Array, wanted: Expectation, limits: _Limits, p
         return
     error = np.abs(got - expected)
     level, storing = limits.level(wanted.errors[bin_of(expected)], expected), limits.storing(expected)
-    floor = limits.floor * FINE * wanted.scale + limits.smallest
+    floor = limits.floor * wanted.scale + limits.smallest
     strain = error / (limits.element * level + storing + floor)
     worst = int(np.argmax(strain))
     if strain[worst] > tally.worst:
