@@ -212,3 +212,11 @@ def test_threads_do_not_disturb_each_other() -> None:
         assert np.array_equal(case.arguments[0], cases[number % 2].arguments[0])
         assert case.expected[0].dtype == np.float64
         assert case.native[0].dtype == np.float32
+
+
+def test_parameters_are_rounded_to_the_precision_too(task_file) -> None:
+    """A layer's weights are factors like its inputs; a coarse precision's own error is larger than float32's."""
+    path = task_file(LINEAR, "torch.rand(8, 64), 0.25")
+    fine, coarse = (make_case(load_task(path, precision), "normal", 0) for precision in ("fp32", "tf32"))
+    errors = [float(case.expectation(0, None).errors.max()) for case in (fine, coarse)]
+    assert errors[1] > 100 * errors[0]

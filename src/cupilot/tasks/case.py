@@ -359,7 +359,7 @@ def rounded_results(drawn: Drawn) -> tuple[Array, ...]:
     if precision != "fp32":
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.is_floating_point():
-                tensor.copy_(rounded(tensor.detach()))
+                tensor.data.copy_(rounded(tensor.detach()))
     inputs = tuple(
         rounded(value) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
         for value in drawn.inputs
