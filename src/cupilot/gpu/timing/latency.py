@@ -22,6 +22,8 @@ BARRIER_CYCLES = 60.0
 """What a barrier adds to the path of each warp: the block meets, and starts again together (reductions)."""
 QUEUE = 0.6
 """How much longer a round trip is when DRAM is as busy as it can be (STREAM from half to full occupancy)."""
+TURNS = 2.0
+"""Reads wait longer behind writes, by this power of how much slower DRAM moves both than reads alone (STREAM, H100)."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,11 @@ class Waiting:
 
     fixed_s: float
     memory_s: float
+    queue: float = QUEUE
 
     def seconds(self, busy: float) -> float:
         """In all, when DRAM is busy for this share of the time."""
-        return self.fixed_s + self.memory_s * (1.0 + QUEUE * busy)
+        return self.fixed_s + self.memory_s * (1.0 + self.queue * busy)
 
 
 def waiting(launch: Launch, spec: GpuSpec) -> Waiting:
@@ -43,7 +46,15 @@ def waiting(launch: Launch, spec: GpuSpec) -> Waiting:
     trips, cover = round_trips(launch)
     memory = max(0.0, trips * load_latency_cycles(launch, spec) - cover)
     sets = waves(launch, spec)
-    return Waiting(sets * fixed / spec.clock_hz, sets * memory / spec.clock_hz)
+    return Waiting(sets * fixed / spec.clock_hz, sets * memory / spec.clock_hz, queue(launch, spec))
+
+
+def queue(launch: Launch, spec: GpuSpec) -> float:
+    """How much longer round trips are when DRAM is busy with this launch's reads and writes."""
+    read, written = launch.counter("dram_read_bytes"), launch.counter("dram_write_bytes")
+    if read + written <= 0:
+        return QUEUE
+    return QUEUE * (spec.dram_s(read, written) / spec.dram_s(read + written, 0.0)) ** TURNS
 
 
 def round_trips(launch: Launch) -> tuple[float, float]:
