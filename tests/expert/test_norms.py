@@ -14,9 +14,11 @@ from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms import norm
 from cupilot.expert.render import render
 from cupilot.records import Kernel, Strategy, Task
+from cupilot.strategies import load_deck, parse
 from cupilot.tasks.load import task_from_source
 
 EXPERT = Expert()
+DECK = load_deck()
 SOURCE = """
 import torch
 
@@ -148,6 +150,13 @@ def test_few_long_rows_are_cut_into_chunks() -> None:
     assert EXPERT.space(task("x / torch.norm(x)", (64, 64, 64))).problem.recipe.name == "norm_split"
 
 
+def test_teams_are_for_rows_that_few_blocks_can_keep() -> None:
+    team = parse("warp-shuffle\nrow-team(elements=16384)", DECK)
+    assert EXPERT.space(task("self.norm(x)", (4, 512, 512), member("LayerNorm((B, C))"))).faults(team) == ()
+    far_too_long = task("x / torch.norm(x)", (64, 512, 512))
+    assert EXPERT.space(far_too_long).faults(team) == ("teams are for rows that a few blocks can keep",)
+
+
 def test_weights_come_under_their_own_names() -> None:
     given, _, _ = CASES["group"]
     assert sorted(read(given).names.values()) == ["bias", "weight", "x"]
@@ -183,6 +192,24 @@ SLOW = {
     "by-hand": CASES["by-hand"][0],
     "softmax-inner": task("torch.log_softmax(x, dim=1)", (3, 40, 34)),
 }
+
+
+TEAM = "warp-shuffle\nrow-team(elements=8192)\nblock-size(threads={threads})\n"
+TEAMS = {
+    # one weight for a block's part, or more; weights along the row, at packs or not; two meetings instead of one
+    "group": (task("self.norm(x)", (2, 8, 16384), member("GroupNorm(2, B)")), "welford\nvector-load(width=4)", 128),
+    "group-odd": (task("self.norm(x)", (2, 8, 10007), member("GroupNorm(2, B)")), "vector-load(width=4)", 64),
+    "layer": (task("self.norm(x)", (3, 40, 1024), member("LayerNorm((B, C))")), "welford\nvector-load(width=4)", 128),
+    "layer-odd": (task("self.norm(x)", (3, 41, 1023), member("LayerNorm((B, C))")), "vector-load(width=2)", 256),
+    "plain": (task("x / torch.norm(x)", (7, 64, 101)), "streaming-store", 256),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TEAMS)
+def test_rows_that_several_blocks_keep_are_right(device: Device, name: str) -> None:
+    given, moves, threads = TEAMS[name]
+    evaluated(device, given, parse(TEAM.format(threads=threads) + moves, DECK))
 
 
 @pytest.mark.slow

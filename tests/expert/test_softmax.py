@@ -89,6 +89,26 @@ def test_a_row_that_no_cache_holds_is_right(device: Device) -> None:
     assert_right(device, made("softmax", 3, 60001), parse(f"{cached}\nblock-size(threads=128)", DECK))
 
 
+TEAM = "block-per-row\nwarp-shuffle\nrow-team(elements={elements})\nblock-size(threads={threads})"
+
+
+def test_a_team_is_as_large_as_the_row_needs() -> None:
+    space = EXPERT.space(softmax_task(64, 393216))
+    source = render(space, parse(TEAM.format(elements=32768, threads=512), DECK)).source
+    assert "constexpr int kTeam = 12;" in source
+    assert "row_cache" not in source  # 64 floats for each of 512 threads
+    source = render(space, parse(TEAM.format(elements=65536, threads=512), DECK)).source
+    assert "constexpr int kTeam = 6;" in source
+    assert "constexpr size_t bytes = 32768 * sizeof(float);" in source
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moves", ["online-softmax\nvector-load(width=4)", "vector-load(width=2)\nstreaming-store", ""])
+def test_a_row_that_several_blocks_keep_is_right(device: Device, moves: str) -> None:
+    team = TEAM.format(elements=16384, threads=128)
+    assert_right(device, made("log_softmax", 3, 40001), parse(f"{team}\n{moves}", DECK))
+
+
 def made(operator: str, rows: int, columns: int) -> Task:
     source = SOURCE.format(operator=operator, rows=rows, columns=columns)
     return task_from_source(source, operator, "fp32", where="test")

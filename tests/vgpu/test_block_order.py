@@ -95,3 +95,51 @@ more: ld.global.u32 %r6, [%rd1]; add.u32 %r5, %r5, %r6; add.u32 %r4, %r4, 1;
     ran = bench.run(body, np.ones(64, np.uint32), grid=64, threads=1, sample_budget=1, profile=True)
     assert ran.findings == ()
     assert ran.launch.blocks_run < 8
+
+
+# blocks meet in teams of eight, by the order in which they start; p0 counts starts, p1 arrivals of each team
+TEAMS = (
+    INDEX
+    + """
+ ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; mov.u32 %r3, %laneid; setp.ne.u32 %p0, %r3, 0;
+ @%p0 bra met; atom.global.add.u32 %r4, [%rd0], 1; shr.u32 %r5, %r4, 3; mad.wide.u32 %rd1, %r5, 4, %rd1;
+ membar.gl; atom.global.add.u32 %r6, [%rd1], 1;
+met: shfl.sync.idx.b32 %r5, %r5, 0, 31, -1; ld.param.u64 %rd1, [p1]; mad.wide.u32 %rd1, %r5, 4, %rd1;
+wait: ld.volatile.global.u32 %r6, [%rd1]; setp.ge.u32 %p1, %r6, 8; @%p1 bra done;
+ SLEEP bra wait;
+done: membar.gl; ret;
+"""
+)
+SLEEP = "nanosleep.u32 50;"
+
+
+def teams(bench: Bench, body: str, blocks: int, **options: object) -> tuple[int, float, np.ndarray]:
+    """Blocks that ran, load requests per block, arrivals."""
+    counts = np.zeros(1, np.uint32), np.zeros(blocks // 8, np.uint32)
+    ran = bench.run(body, *counts, grid=blocks, profile=True, **options)  # type: ignore[arg-type]
+    assert ran.findings == ()
+    counters = {counter.name: counter.value for counter in ran.launch.counters}
+    return ran.launch.blocks_run, counters["global_load_requests"] / ran.launch.blocks, ran.buffers[1]
+
+
+def test_blocks_that_sleep_until_others_come_stay_a_sample(bench: Bench) -> None:
+    """A team at a time: nobody who waits is left alone, and who waits hardly looks."""
+    ran, looks, arrived = teams(bench, TEAMS.replace("SLEEP", SLEEP), 4096, sample_budget=1)
+    assert ran % 8 == 0
+    assert 8 <= ran <= 64
+    assert sorted(set(arrived.tolist())) == [0, 8]
+    assert looks < 5
+
+
+def test_blocks_that_wait_without_sleeping_run_whole(bench: Bench) -> None:
+    ran, looks, arrived = teams(bench, TEAMS.replace("SLEEP", ""), 64, sample_budget=1)
+    assert ran == 64
+    assert (arrived == 8).all()
+    assert looks > 100
+
+
+def test_sleeping_teams_come_through_in_any_order(bench: Bench) -> None:
+    for seed in (0, 1):
+        counts = np.zeros(1, np.uint32), np.zeros(64, np.uint32)
+        _, arrived = order(bench, seed, TEAMS.replace("SLEEP", SLEEP), *counts, grid=512)
+        assert (arrived == 8).all()

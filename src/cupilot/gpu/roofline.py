@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cupilot.gpu.reread import reread_bytes
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.work import needed_flop
 from cupilot.records import Launch, MemoryOperation, Profile, Task
@@ -265,9 +266,10 @@ def limit(spec: GpuSpec, task: Task, flop: float) -> Bound:
     """What a task takes at least: bytes that must move, operations that must be done, at peak.
 
     fp32 counts against the CUDA cores, or, of matrix products, against three products of tf32 numbers where those are
-    faster; other precisions against the tensor cores.  Data that is already in the L2 is not considered.
+    faster; other precisions against the tensor cores.  Data that is already in the L2 is not considered, what no chip
+    could hold until it is needed again is.
     """
-    return Bound(float(task.minimal_bytes), spec.dram_bytes_per_s, flop, _peak(spec, task))
+    return Bound(task.minimal_bytes + reread_bytes(task, spec), spec.dram_bytes_per_s, flop, _peak(spec, task))
 
 
 def limit_s(spec: GpuSpec, task: Task, flop: float) -> float:
@@ -277,7 +279,7 @@ def limit_s(spec: GpuSpec, task: Task, flop: float) -> float:
 
 def reachable_s(spec: GpuSpec, task: Task, flop: float) -> float:
     """The same with the bandwidth that streaming kernels reach: what a search may hope for."""
-    return max(spec.dram_s(task.input_bytes, task.output_bytes), flop / _peak(spec, task))
+    return max(spec.dram_s(task.input_bytes + reread_bytes(task, spec), task.output_bytes), flop / _peak(spec, task))
 
 
 def product_precision(task: Task) -> str:

@@ -41,6 +41,7 @@ RETURN_YIELD = 2
 RETURN_TRAP = 3
 
 NO_RECONVERGENCE = 0xFFFFFFFF
+ASLEEP = -(1 << 20)  # fuel of a warp that sleeps
 
 # generic addresses: windows far outside what a host pointer can be
 SHARED_WINDOW = 1 << 56

@@ -25,6 +25,8 @@ def get_init_inputs():
 """
 LONG = SOFTMAX.format(rows=48, columns=2048)
 ROW = "block-per-row"
+WIDE = SOFTMAX.format(rows=6, columns=65536)
+SHUFFLED = ROW + "\nwarp-shuffle\nvector-load(width=4)"
 SHORT = SOFTMAX.format(rows=512, columns=128)
 
 CASES = [
@@ -37,6 +39,8 @@ CASES = [
     # one instead of three
     CardCase("register-cache", LONG, ROW, ROW + "\nregister-cache", "global_load_bytes", at_most=0.35),
     CardCase("shared-cache", LONG, ROW, ROW + "\nshared-cache", "global_load_bytes", at_most=0.35),
+    # the same for rows that one block cannot keep
+    CardCase("row-team", WIDE, SHUFFLED, SHUFFLED + "\nrow-team(elements=16384)", "global_load_bytes", at_most=0.35),
     CardCase(
         "fast-math-exp", LONG, ROW, ROW + "\nfast-math-exp", "warp_instructions", at_most=0.9,
         precision="tf32",

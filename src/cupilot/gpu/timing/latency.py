@@ -22,7 +22,7 @@ BARRIER_CYCLES = 60.0
 """What a barrier adds to the path of each warp: the block meets, and starts again together (reductions)."""
 QUEUE = 0.6
 """How much longer a round trip is when DRAM is as busy as it can be (STREAM from half to full occupancy)."""
-TURNS = 2.0
+TURNS = 2
 """Reads wait longer behind writes, by this power of how much slower DRAM moves both than reads alone (STREAM, H100)."""
 
 
@@ -54,7 +54,8 @@ def queue(launch: Launch, spec: GpuSpec) -> float:
     read, written = launch.counter("dram_read_bytes"), launch.counter("dram_write_bytes")
     if read + written <= 0:
         return QUEUE
-    return QUEUE * (spec.dram_s(read, written) / spec.dram_s(read + written, 0.0)) ** TURNS
+    slower = spec.dram_s(read, written) / spec.dram_s(read + written, 0.0)
+    return QUEUE * slower**TURNS
 
 
 def round_trips(launch: Launch) -> tuple[float, float]:

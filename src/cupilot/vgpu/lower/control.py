@@ -68,7 +68,12 @@ def _barrier_result(e: Emitter, i: Instruction) -> None:
 
 
 def _nothing(e: Emitter, i: Instruction) -> None:
-    """Sleeping lets no time pass here: loops that wait let other warps run at their back edges."""
+    """No effect that a program could see."""
+
+
+def _sleep(e: Emitter, i: Instruction) -> None:
+    """No time passes, but a warp that sleeps waits: the scheduler need not find that out by its patience."""
+    e.store_field("%w", layout.WARP_FUEL, "i32", str(layout.ASLEEP))
 
 
 def _barrier_writes(i: Instruction) -> int:
@@ -83,7 +88,7 @@ OPCODES = {
     "bar": Opcode(_barrier, "bar", writes=_barrier_writes),
     "barrier": Opcode(_barrier, "barrier", writes=_barrier_writes),
     "brkpt": Opcode(_nothing, "brkpt", writes=0),
-    "nanosleep": Opcode(_nothing, "nanosleep", writes=0),
+    "nanosleep": Opcode(_sleep, "nanosleep", writes=0),
     "setmaxnreg": Opcode(_nothing, "setmaxnreg", writes=0),
     "griddepcontrol": Opcode(_nothing, "griddepcontrol", writes=0),
     "pmevent": Opcode(_nothing, "pmevent", writes=0),

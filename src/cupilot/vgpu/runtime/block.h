@@ -25,6 +25,7 @@ struct Resident {
     u8* shared = nullptr;  // values, then states, then readers
     u32 warp_stride = 0, warp_count = 0;
     u64 shared_bytes = 0, local_size = 0, rounds = 0;
+    bool asleep = false;  // whatever could run the last time slept
 
     Resident(LaunchState& launch, Tally& tally, u8* params) : l(launch) {
         KernelInfo& k = *l.kernel;
@@ -79,7 +80,7 @@ struct Resident {
         c.stamp = ++engine().block_count;
         // marks are bytes: two blocks share one only by chance, and never neighbours
         c.block_mark = (u8)(MARK + (u32)(index * 2654435761u >> 7) % 250);
-        c.clock = 0;
+        c.clock = 0, asleep = false;
         c.l1.clear(), c.l2.clear(), c.misses.clear();
         clear_shared();
         for (Barrier& b : c.barriers) b = Barrier{};
@@ -126,16 +127,20 @@ struct Resident {
 
     // Let every runnable warp run once; then open barriers. False when the block is done.
     bool advance() {
+        u32 awake = 0, ran = 0;
         for (u32 i : turns) {
             if (state[i] != YIELDED) continue;
             Warp* w = warp(i);
             w->fuel = FUEL;
             state[i] = (u8)l.kernel->function(w, &context);
+            // lanes of its own may be what a warp waits for
+            ran++, awake += state[i] != YIELDED || w->fuel >= 0 || (l.kernel->takes_turns && w->sp);
             if (state[i] == YIELDED && l.kernel->takes_turns && w->sp && ++w->turns % 32 == 0) change_lanes(w);
             if (state[i] == TRAPPED) trap(w);
             if (state[i] == AT_BARRIER) state[i] = gather(w) ? YIELDED : AT_BARRIER;
             if (state[i] == AT_BARRIER) arrive(w);
         }
+        asleep = ran && !awake;
         if ((++rounds & 255) == 0) look_at_clock();
         bool running = false, waiting = false;
         for (u32 i = 0; i < warp_count; i++) running |= state[i] == YIELDED, waiting |= state[i] == AT_BARRIER;

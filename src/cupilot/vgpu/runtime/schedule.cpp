@@ -1,7 +1,8 @@
 // Running a launch: blocks one after the other (or on several threads), warps of a block in turn.
 //
 // A block that gets nowhere for long waits for others (a grid-wide barrier, a lock): then the next blocks start beside
-// it, up to as many as fit on the device. One that looks at nothing which others change only has much to do.
+// it, up to as many as fit on the device. One that looks at nothing which others change only has much to do; one that
+// sleeps is taken at its word.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -30,6 +31,9 @@ double steady_seconds() {
 
 namespace {
 
+// Why a block is asked for: there is room, or those that run get nowhere, or all of them sleep.
+enum class Need { NEXT, STUCK, ASLEEP };
+
 // One host thread's work: residents take blocks from a source until it has no more.
 struct Worker {
     LaunchState& l;
@@ -54,13 +58,13 @@ struct Worker {
         return *residents[number];
     }
 
-    // `next(stuck)` gives a block's number or, when there are no more, l.blocks; `beside` blocks run at once, and in an
+    // `next(need)` gives a block's number or, when there are no more, l.blocks; `beside` blocks run at once, and in an
     // order of our own as many as one of them has waited for.
     template <class Next>
     void run(Next next, u64 beside, u64 most) {
         std::vector<Resident*> active, idle;
-        auto start = [&](bool stuck) {
-            u64 block = next(stuck);
+        auto start = [&](Need need) {
+            u64 block = next(need);
             if (block >= l.blocks) return false;
             if (idle.empty()) idle.push_back(&resident(residents.size()));
             active.push_back(idle.back());
@@ -68,14 +72,26 @@ struct Worker {
             active.back()->begin(block);
             return true;
         };
-        while (active.size() < beside && start(false)) {
+        while (active.size() < beside && start(Need::NEXT)) {
         }
         u64 since_progress = 0;
+        bool changed = true;  // some block woke or ended: whoever sleeps looks again; else the one that has slept longest does for all
         while (!active.empty() && !l.stop) {
-            bool alone = active.size() == 1;
+            bool alone = active.size() == 1, all = changed, seen = false;
+            changed = false;
             for (size_t i = 0; i < active.size() && !l.stop;) {
-                bool going = true;
-                for (u64 turn = 0; going && !l.stop && turn < (alone ? PATIENCE : TURNS); turn++) going = active[i]->advance();
+                Resident& block = *active[i];
+                bool slept = block.asleep, going = true;
+                if (slept && seen && !all) {
+                    i++;
+                    continue;
+                }
+                seen |= slept;
+                for (u64 turn = 0; going && !l.stop && turn < (alone ? PATIENCE : TURNS); turn++) {
+                    going = block.advance();
+                    if (block.asleep) break;
+                }
+                changed |= !going || (slept && !block.asleep);
                 if (going) {
                     i++;
                     continue;
@@ -84,12 +100,16 @@ struct Worker {
                 active.erase(active.begin() + (i64)i);
                 since_progress = 0;
             }
-            if (active.size() < beside && start(false)) continue;
+            if (active.size() < beside && start(Need::NEXT)) continue;
             bool waits = looks || l.any_published.load(std::memory_order_relaxed);
-            if (!active.empty() && waits && (alone || ++since_progress * TURNS >= PATIENCE)) {
+            bool asleep = !changed && std::all_of(active.begin(), active.end(), [](Resident* block) { return block->asleep; });
+            bool started = false;
+            if (!active.empty() && waits && (asleep || alone || ++since_progress * TURNS >= PATIENCE)) {
                 since_progress = 0;
-                if (active.size() < most && start(true) && engine().settings.order) beside = active.size();
+                started = active.size() < most && start(asleep ? Need::ASLEEP : Need::STUCK);
+                if (started && engine().settings.order) beside = active.size();
             }
+            changed |= asleep && !started;  // nobody is to come: each has to look for itself
         }
     }
 
@@ -121,14 +141,14 @@ struct Worker {
     }
 };
 
-// Evenly spread blocks until the budget is spent: the same blocks every time. A block that waits for one that is not in
-// the sample makes the launch run whole.
+// Evenly spread blocks until the budget is spent: the same blocks every time. Where blocks sleep until others come, their
+// neighbours start as well; if that does not help soon, or blocks wait in another way, the launch runs whole.
 struct Sample {
     LaunchState& l;
     Worker& worker;
     std::vector<bool> drawn;
     std::vector<u64> waiting;  // drawn, to be started from the back
-    u64 limit, tries = 0, started = 0, in_order = 0;
+    u64 limit, tries = 0, started = 0, in_order = 0, helpers = 0, above = 0, below = 0;
     double position = 0.5;
     bool whole = false;
 
@@ -155,14 +175,25 @@ struct Sample {
         for (u64 i = 0; order && i < kept.size(); i++) waiting[Permutation(kept.size(), order + started)(i)] = kept[i];
     }
 
-    u64 operator()(bool stuck) {
-        whole |= stuck;
-        if (waiting.empty() && !whole && !enough()) draw();
+    // The nearest block to the last drawn one that has not run, by turns after and before it.
+    u64 neighbour() {
+        while (above < l.blocks && drawn[above]) above++;
+        while (below && drawn[below]) below--;
+        bool up = above < l.blocks, down = !drawn[below];
+        return up && (!down || helpers % 2) ? above : down ? below : l.blocks;
+    }
+
+    u64 operator()(Need need) {
+        bool stuck = need != Need::NEXT;
+        whole |= need == Need::STUCK || (stuck && ++helpers > BLOCK_SAMPLE_LIMIT);
+        if (waiting.empty() && !whole && !stuck && !enough()) draw(), above = below = waiting.empty() ? below : waiting.back();
         if (waiting.empty()) {
-            while (whole && in_order < l.blocks && drawn[in_order]) in_order++;
-            if (!whole || in_order >= l.blocks) return l.blocks;
-            drawn[in_order] = true;
-            waiting.push_back(in_order);
+            if (!whole && !stuck) return l.blocks;
+            while (in_order < l.blocks && drawn[in_order]) in_order++;
+            u64 block = whole ? in_order : neighbour();
+            if (block >= l.blocks) return l.blocks;
+            drawn[block] = true;
+            waiting.push_back(block);
         }
         u64 block = waiting.back();
         waiting.pop_back(), started++;
@@ -173,7 +204,7 @@ struct Sample {
 void run_sample(LaunchState& l, u8* params, u64 most) {
     Worker worker(l, params);
     Sample sample(l, worker);
-    worker.run([&](bool stuck) { return sample(stuck); }, 1, most);
+    worker.run([&](Need need) { return sample(need); }, 1, most);
     l.blocks_run = sample.started;
     worker.merge();
     if (l.blocks_run < l.blocks)
@@ -186,7 +217,7 @@ void run_all(LaunchState& l, u8* params, u64 most) {
     auto work = [&] {
         Worker worker(l, params);
         // a grid that may wait for itself starts as a whole
-        worker.run([&](bool stuck) { return order.next(stuck); }, l.cooperative ? l.blocks : 1, most);
+        worker.run([&](Need need) { return order.next(need != Need::NEXT); }, l.cooperative ? l.blocks : 1, most);
         worker.merge();
     };
     if (l.cooperative || l.kernel->allocates) count = 1;

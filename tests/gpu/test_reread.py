@@ -1,0 +1,76 @@
+"""What must be read twice: by how much data shares a statistic, and what the chip can hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from cupilot.gpu import load_spec, reachable_s
+from cupilot.gpu.reread import chip_bytes, reread_bytes
+from cupilot.records import Task
+from cupilot.tasks.load import task_from_source
+
+A100, T4 = load_spec("a100-80gb"), load_spec("t4")
+SOURCE = """
+import torch
+
+ROWS = {rows}
+COLUMNS = {columns}
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(COLUMNS)
+
+    def forward(self, x):
+        return {expression}
+
+
+def get_inputs():
+    return [torch.rand(ROWS, COLUMNS)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def task(expression: str, rows: int = 16384, columns: int = 16384) -> Task:
+    source = SOURCE.format(expression=expression, rows=rows, columns=columns)
+    return task_from_source(source, "given", "fp32", where="test")
+
+
+def test_the_chip_holds_registers_shared_memory_and_l2() -> None:
+    assert chip_bytes(A100) == 41943040 + 108 * (65536 * 4 + 196608)
+
+
+@pytest.mark.parametrize("expression", ["x / torch.norm(x)", "x * torch.rsqrt((x * x).mean() + 1e-5)"])
+def test_a_norm_of_everything_is_read_twice_but_for_what_stays(expression: str) -> None:
+    given = task(expression)
+    size = 16384 * 16384 * 4
+    assert reread_bytes(given, A100) == pytest.approx(size - chip_bytes(A100))
+    assert reread_bytes(given, T4) > reread_bytes(given, A100)
+    assert reachable_s(A100, given, 0.0) == pytest.approx(A100.dram_s(2 * size - chip_bytes(A100), size), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "torch.softmax(x, dim=1)",  # a row stays
+        "x / x.norm(dim=1, keepdim=True)",
+        "torch.relu(x)",
+        "torch.norm(x)",  # nothing is needed again
+        "x.cumsum(1) / torch.norm(x)",  # not read
+        "self.norm(x)",
+    ],
+)
+def test_what_stays_is_read_once(expression: str) -> None:
+    assert reread_bytes(task(expression), A100) == 0
+
+
+def test_rows_beyond_the_chip_are_read_twice() -> None:
+    size = 4 * 64 * 1024 * 1024
+    assert reread_bytes(task("torch.softmax(x, dim=1)", 2, size // 4), A100) == pytest.approx(
+        2 * (size - chip_bytes(A100))
+    )
+    assert reread_bytes(task("self.norm(x)", size // 4, 3), A100) == pytest.approx(3 * (size - chip_bytes(A100)))
