@@ -145,3 +145,23 @@ def test_reusing_nothing_is_a_mistake(cli: Cli, suite: str) -> None:
     ran = cli("bench", "level1", "--suite", suite, "--out", "out", "--reuse", "nowhere")
     assert ran.status == 2
     assert "nowhere holds no results" in ran.err
+
+
+def test_kernels_are_evaluated_anew_where_they_are(cli: Cli, suite: str) -> None:
+    cli("bench", "level1", "--suite", suite, "--out", "out", "--budget", "20")
+    before, kernel = rows(), Path("out") / rows()["2"]["kernel"]
+    kernel.write_text("// width 1\n")
+    again = cli("bench", "level1", "--suite", suite, "--out", "out", "--again", "--only", "2")
+    assert again.status == 0
+    assert "was 200 µs" in again.out
+    assert rows()["1"] == before["1"]
+    assert float(rows()["2"]["time_ms"]) > float(before["2"]["time_ms"])
+    assert rows()["2"]["evaluations"] == before["2"]["evaluations"]
+    claim = json.loads(kernel.with_suffix(".json").read_text())
+    assert claim["repeat"]["kernel"]["source"] == kernel.read_text() == "// width 1\n"
+
+
+def test_where_there_are_no_kernels_none_is_evaluated_anew(cli: Cli, suite: str) -> None:
+    ran = cli("bench", "level1", "--suite", suite, "--out", "out", "--again")
+    assert ran.status == 2
+    assert "holds none" in ran.err

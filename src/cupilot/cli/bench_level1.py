@@ -44,7 +44,9 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
     problems = chosen(open_suite(options.suite or LEVEL1), options.only)
     folder = Path(options.out)
     done = {each.problem: each for each in read_standings(folder)}
-    if done and not options.resume:
+    if options.again and not done:
+        raise UserError(f"--again evaluates kernels anew, and --out {folder} holds none")
+    if done and not (options.resume or options.again):
         raise UserError(f"--out {folder} already holds results; choose another folder, or go on with --resume")
     others = {each.problem: each for each in read_standings(Path(options.reuse))} if options.reuse else {}
     if options.reuse and not others:
@@ -64,8 +66,11 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
     bench = Bench(folder, device.spec, Expert(), evaluator, executor, info, time.monotonic, shipped_records)
     try:
         with terminal.bar() as tell:
-            reuse = partial(carried_over, bench, Path(options.reuse or ""), others)
-            interrupted = solve_all(bench, problems, options.precision, done, terminal, tell, reuse)
+            if options.again:
+                interrupted = check_all(bench, problems, options.precision, done, terminal, tell)
+            else:
+                reuse = partial(carried_over, bench, Path(options.reuse or ""), others)
+                interrupted = solve_all(bench, problems, options.precision, done, terminal, tell, reuse)
     finally:
         executor.close(cancel=True)
     standings = [done[number] for number in sorted(done)]
@@ -99,6 +104,33 @@ def solve_all(
         bench.folder.mkdir(parents=True, exist_ok=True)
         write_standings(bench.folder, [done[number] for number in sorted(done)])
         terminal.line(told(standing))
+    return False
+
+
+def check_all(
+    bench: Bench,
+    problems: Sequence[SuiteTask],
+    precision: str,
+    done: dict[int, Standing],
+    terminal: Terminal,
+    tell: Tell,
+) -> bool:
+    """Evaluate the kernels of what is done anew, and put what comes out in its place; whether it was interrupted."""
+    from cupilot.tasks import load_task
+
+    kept = [problem for problem in problems if problem.number in done and done[problem.number].kernel]
+    for place, problem in enumerate(kept):
+        tell(place, len(kept), problem.name)
+        task = replace(load_task(problem.path, precision), name=problem.name)
+        try:
+            standing = bench.check_again(done[problem.number], problem, task)
+        except KeyboardInterrupt:
+            return True
+        before = done[problem.number].time_ms
+        done[problem.number] = standing
+        write_standings(bench.folder, [done[number] for number in sorted(done)])
+        was = f", was {duration(before / 1e3)}" if before is not None else ""
+        terminal.line(told(standing) + was)
     return False
 
 

@@ -23,7 +23,7 @@ from cupilot.evolution.store import create_store, holds_run, open_store
 from cupilot.gpu import needed_flop, reachable_s
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.work import sums_products
-from cupilot.records import Evaluation, PoolRecord, RunInfo, RunResult, Task, to_plain
+from cupilot.records import Evaluation, Kernel, PoolRecord, RunInfo, RunResult, Task, to_plain
 from cupilot.tasks.suite import RECORDED_ON, SuiteTask
 
 KERNELS, RUNS = "kernels", "runs"
@@ -51,7 +51,7 @@ class Bench:
             result = self._search(problem, task)
         except CupilotError as error:
             return replace(standing, why=str(error))
-        return self._found(standing, problem, task, result)
+        return self._found(standing, task, result)
 
     def carry_over(self, other: Path, found: Standing, task: Task) -> Standing | None:
         """What another benchmark found for a problem that precision makes no difference to; None where it does.
@@ -102,25 +102,43 @@ class Bench:
             recorded_ms=times, broken=recorded.broken if recorded is not None else (),
         )  # fmt: skip
 
-    def _found(self, standing: Standing, problem: SuiteTask, task: Task, result: RunResult) -> Standing:
-        best, timing = result.best, result.best.evaluation.timing
+    def check_again(self, found: Standing, problem: SuiteTask, task: Task) -> Standing:
+        """A kernel that was found before, evaluated anew: for when what evaluates has changed."""
+        standing = replace(
+            self._asked(problem, task),
+            evaluations=found.evaluations, plain_ms=found.plain_ms, stopped=found.stopped,
+        )  # fmt: skip
+        kernel = Kernel((self.folder / found.kernel).read_text(encoding="utf-8"))
+        evaluation = self.evaluator(task, kernel)
+        if evaluation.failure is not None:
+            return replace(standing, why=f"{evaluation.failure.kind}: {evaluation.failure.message}")
+        return self._written(standing, task, kernel, evaluation)
+
+    def _found(self, standing: Standing, task: Task, result: RunResult) -> Standing:
+        standing = replace(
+            standing,
+            evaluations=result.evaluations, plain_ms=1e3 * (result.first.time_s or 0.0), stopped=result.stopped,
+        )  # fmt: skip
+        return self._written(standing, task, result.best.kernel, result.best.evaluation)
+
+    def _written(self, standing: Standing, task: Task, kernel: Kernel, evaluation: Evaluation) -> Standing:
+        """Put the kernel and its proof into ``kernels``."""
+        timing, baseline = evaluation.timing, evaluation.baseline
         assert timing is not None
         assert standing.roofline_ms is not None
         time_ms = 1e3 * timing.time_s
-        baseline = best.evaluation.baseline
         baseline_ms, source = standing.baseline_ms, standing.baseline_source
         if baseline_ms is None and baseline is not None:
             baseline_ms, source = 1e3 * baseline.time_s, baseline.source
-        kernel = f"{KERNELS}/{problem.name}.cu"
+        place = f"{KERNELS}/{standing.name}.cu"
         (self.folder / KERNELS).mkdir(exist_ok=True)
-        replace_file(self.folder / kernel, best.kernel.source)
-        claim = {"task": task.name, "device": best.evaluation.device, "timing": to_plain(timing)}
-        claim |= {"proof": to_plain(best.evaluation.proof)} | repeat_report(task, best.kernel, result.info.timeout_s)
-        replace_file(self.folder / KERNELS / f"{problem.name}.json", to_json(claim))
+        replace_file(self.folder / place, kernel.source)
+        claim = {"task": task.name, "device": evaluation.device, "timing": to_plain(timing)}
+        claim |= {"proof": to_plain(evaluation.proof)} | repeat_report(task, kernel, self.info.timeout_s)
+        replace_file((self.folder / place).with_suffix(".json"), to_json(claim))
         return replace(
             standing,
-            correct=best.evaluation.correct, time_ms=time_ms, baseline_ms=baseline_ms, baseline_source=source,
+            correct=evaluation.correct, time_ms=time_ms, baseline_ms=baseline_ms, baseline_source=source,
             speedup=baseline_ms / time_ms if baseline_ms is not None else None, source=timing.source,
-            roofline_fraction=standing.roofline_ms / time_ms, evaluations=result.evaluations, kernel=kernel,
-            plain_ms=1e3 * (result.first.time_s or 0.0), stopped=result.stopped,
+            roofline_fraction=standing.roofline_ms / time_ms, kernel=place,
         )  # fmt: skip

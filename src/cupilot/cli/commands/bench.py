@@ -16,6 +16,7 @@ def configure(parser: ArgumentParser) -> None:
     level1.add_argument("--out", metavar="DIR", required=True, help="results, kernels and runs go there")
     level1.add_argument("--budget", metavar="N", type=positive, default=40, help="evaluations per problem (40)")
     level1.add_argument("--resume", action="store_true", help="go on where DIR ends")
+    level1.add_argument("--again", action="store_true", help="evaluate the kernels in DIR anew instead of searching")
     level1.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same results (0)")
     level1.add_argument("--reuse", metavar="DIR", help="take problems that precision makes no difference to from there")
     add_precision(level1)
