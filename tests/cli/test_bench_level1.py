@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import cupilot.evolution.suite
 import cupilot.expert
 from cupilot.cli.bench_level1 import show
 from cupilot.cli.terminal import Terminal
@@ -139,6 +140,16 @@ def test_what_precision_makes_no_difference_to_is_reused(cli: Cli, suite: str) -
     assert (Path("coarse") / rows("coarse")["2"]["kernel"]).is_file()
     # one was searched, the other was not
     assert [folder.name for folder in (Path("coarse") / "runs").iterdir()] == ["1_one"]
+
+
+def test_a_faster_kernel_of_another_precision_is_taken(cli: Cli, suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupilot.evolution.suite, "sums_products", lambda task: True)
+    cli("bench", "level1", "--suite", suite, "--out", "out", "--only", "2", "--budget", "20")
+    fewer = ("--out", "coarse", "--only", "2", "--budget", "1", "--precision", "tf32")
+    cli("bench", "level1", "--suite", suite, *fewer, "--reuse", "out")
+    row = rows("coarse")["2"]
+    assert (row["time_ms"], row["evaluations"], row["precision"]) == (rows()["2"]["time_ms"], "2", "tf32")
+    assert (Path("coarse") / row["kernel"]).read_text() == (Path("out") / rows()["2"]["kernel"]).read_text()
 
 
 def test_reusing_nothing_is_a_mistake(cli: Cli, suite: str) -> None:

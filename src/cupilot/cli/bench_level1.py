@@ -69,8 +69,8 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
             if options.again:
                 interrupted = check_all(bench, problems, options.precision, done, terminal, tell)
             else:
-                reuse = partial(carried_over, bench, Path(options.reuse or ""), others)
-                interrupted = solve_all(bench, problems, options.precision, done, terminal, tell, reuse)
+                search = partial(reused, Path(options.reuse), others) if options.reuse else searched
+                interrupted = solve_all(bench, problems, options.precision, done, terminal, tell, search)
     finally:
         executor.close(cancel=True)
     standings = [done[number] for number in sorted(done)]
@@ -89,7 +89,7 @@ def solve_all(
     done: dict[int, Standing],
     terminal: Terminal,
     tell: Tell,
-    reuse: Callable[[SuiteTask, Task], Standing | None],
+    search: Search,
 ) -> bool:
     """Put the standing of each problem that is not done into ``done`` and on disk; whether it was interrupted."""
     for place, problem in enumerate(problems):
@@ -97,7 +97,7 @@ def solve_all(
             continue
         tell(place, len(problems), problem.name)
         current = replace(bench, on_event=partial(_follow, tell, place, len(problems), problem.name))
-        standing = solve(current, problem, precision, reuse)
+        standing = solve(current, problem, precision, search)
         if standing.stopped == "interrupted":
             return True
         done[standing.problem] = standing
@@ -142,15 +142,22 @@ def _follow(tell: Tell, place: int, of: int, name: str, progress: Progress) -> N
         tell(place, of, f"{found}, {name}")
 
 
-def carried_over(
-    bench: Bench, folder: Path, others: Mapping[int, Standing], problem: SuiteTask, task: Task
-) -> Standing | None:
-    return bench.carry_over(folder, others[problem.number], task) if problem.number in others else None
+Search = Callable[[Bench, SuiteTask, Task], Standing]
 
 
-def solve(
-    bench: Bench, problem: SuiteTask, precision: str, reuse: Callable[[SuiteTask, Task], Standing | None]
-) -> Standing:
+def searched(bench: Bench, problem: SuiteTask, task: Task) -> Standing:
+    return bench.solve(problem, task)
+
+
+def reused(folder: Path, others: Mapping[int, Standing], bench: Bench, problem: SuiteTask, task: Task) -> Standing:
+    """What another benchmark found where precision makes no difference; else a search, and the faster of the two."""
+    if problem.number not in others:
+        return bench.solve(problem, task)
+    found = others[problem.number]
+    return bench.carry_over(folder, found, task) or bench.or_others(bench.solve(problem, task), folder, found, task)
+
+
+def solve(bench: Bench, problem: SuiteTask, precision: str, search: Search) -> Standing:
     """A task that cannot even be loaded is a row as well."""
     from cupilot.tasks import load_task
 
@@ -162,7 +169,7 @@ def solve(
             why=str(error),
         )  # fmt: skip
     task = replace(task, name=problem.name)
-    return reuse(problem, task) or bench.solve(problem, task)
+    return search(bench, problem, task)
 
 
 def told(standing: Standing) -> str:

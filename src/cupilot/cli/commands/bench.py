@@ -18,7 +18,11 @@ def configure(parser: ArgumentParser) -> None:
     level1.add_argument("--resume", action="store_true", help="go on where DIR ends")
     level1.add_argument("--again", action="store_true", help="evaluate the kernels in DIR anew instead of searching")
     level1.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same results (0)")
-    level1.add_argument("--reuse", metavar="DIR", help="take problems that precision makes no difference to from there")
+    level1.add_argument(
+        "--reuse",
+        metavar="DIR",
+        help="take problems that precision makes no difference to from there, and faster kernels of others",
+    )
     add_precision(level1)
     ablation = kinds.add_parser("ablation", help="without guidance, without the pool, crossing code")
     ablation.add_argument("--seeds", metavar="N", type=positive, default=5, help="searches per task and variant (5)")
