@@ -131,3 +131,13 @@ def test_convolutions_go_by_their_operations_and_say_how_surely():
     assert timed.limit == "tensor"
     assert "up to five times off" in timed.note
     assert "bytes alone" not in timed.note
+
+
+def test_attention_is_one_kernel_that_computes_its_products():
+    half = tensor(32, 32, 512, 1024, dtype="float16")
+    task = make_task([half] * 3, ("aten.scaled_dot_product_attention", ("x0", "x1", "x2"), half))
+    timed = baseline(task, A100, "d")
+    flop = 4.0 * 32 * 32 * 512 * 512 * 1024
+    assert timed.limit == "tensor"
+    assert flop / A100.fp16_tensor_flop_per_s < timed.time_s < 2 * flop / A100.fp16_tensor_flop_per_s
+    assert "bytes alone" not in timed.note

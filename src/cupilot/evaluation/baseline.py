@@ -1,11 +1,11 @@
 """PyTorch eager's time for a task, modelled: one library kernel per operator of the graph.
 
 Covers pointwise operators and simple reductions (a pass over memory), matrix products (the vendor's
-library), softmax over the last dimension, and views (free).  Convolutions go by their operations at the
-rate that most recorded ones have, which single ones miss by a factor of up to five either way; norms,
-pooling, scans and whatever else is not listed by their bytes alone.  The note says so.  Not covered:
-operators that eager mode runs as several kernels, the host's own time per call, and data that stays
-in the L2 between operators.
+library), attention (one kernel, its products at the library's rate for large ones), softmax over the last
+dimension, and views (free).  Convolutions go by their operations at the rate that most recorded ones have,
+which single ones miss by a factor of up to five either way; norms, pooling, scans and whatever else is not
+listed by their bytes alone.  The note says so.  Not covered: operators that eager mode runs as several
+kernels, the host's own time per call, and data that stays in the L2 between operators.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import ceil
 
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.timing import GAP_S, Parts, combine, with_minimum
-from cupilot.gpu.work import CONVOLUTIONS, PRODUCTS, SOFTMAX, TRANSPOSED, VIEWS, base_name, op_flop, tensors
+from cupilot.gpu.work import ATTENTION, CONVOLUTIONS, PRODUCTS, SOFTMAX, TRANSPOSED, VIEWS, base_name, op_flop, tensors
 from cupilot.records import ITEM_BYTES, Op, Task, TensorSpec, Timing
 
 POINTWISE = frozenset({
@@ -60,7 +60,7 @@ def baseline(task: Task, spec: GpuSpec, device: str) -> Timing:
 
 
 def is_modelled(op: Op) -> bool:
-    return base_name(op.target) in POINTWISE | REDUCTIONS | PRODUCTS | SOFTMAX | CONVOLUTIONS | TRANSPOSED
+    return base_name(op.target) in POINTWISE | REDUCTIONS | PRODUCTS | SOFTMAX | CONVOLUTIONS | TRANSPOSED | {ATTENTION}
 
 
 def read_bytes(task: Task) -> dict[str, float]:
@@ -83,6 +83,9 @@ def op_parts(op: Op, known: dict[str, TensorSpec], sizes: dict[str, float], spec
     if name in PRODUCTS:
         half = op.output.dtype in ("float16", "bfloat16")
         times["tensor" if half else "fp32"] = product_s(op, known, spec, half)
+    elif name == ATTENTION:
+        half = op.output.dtype in ("float16", "bfloat16")
+        times["tensor" if half else "fp32"] = op_flop(op, known) / product_rate(spec, half)
     elif name in CONVOLUTIONS | TRANSPOSED:
         tensor = spec.tf32_tensor_flop_per_s if op.output.dtype == "float32" else spec.fp16_tensor_flop_per_s
         rate = CONVOLUTION_SHARE * tensor or spec.sgemm_flop_per_s
@@ -97,13 +100,18 @@ def softmax_reads(tensor: TensorSpec, spec: GpuSpec) -> int:
     return 1 if fits else 3
 
 
+def product_rate(spec: GpuSpec, half: bool) -> float:
+    """Operations per second of the library's large products."""
+    return spec.fp16_tensor_flop_per_s * TENSOR_SHARE if half else spec.sgemm_flop_per_s
+
+
 def product_s(op: Op, known: dict[str, TensorSpec], spec: GpuSpec, half: bool) -> float:
     """A matrix product at the library's speed for large ones, less where tiles do not fill the SMs."""
     flop = op_flop(op, known)
     rows, columns = rows_and_columns(op, known)
     inner = flop / (2.0 * op.output.elements)
     batch = op.output.elements / (rows * columns)
-    peak = spec.fp16_tensor_flop_per_s * TENSOR_SHARE if half else spec.sgemm_flop_per_s
+    peak = product_rate(spec, half)
 
     def tiled_s(edge: int, share: float) -> float:
         pieces = max(1, int(inner // SPLIT_K))
