@@ -67,10 +67,12 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
     try:
         with terminal.bar() as tell:
             if options.again:
-                interrupted = check_all(bench, problems, options.precision, done, terminal, tell)
+                left = [each for each in problems if each.number in done and done[each.number].kernel]
+                search: Search = partial(checked_again, dict(done))
             else:
+                left = [each for each in problems if each.number not in done or not done[each.number].correct]
                 search = partial(reused, Path(options.reuse), others) if options.reuse else searched
-                interrupted = solve_all(bench, problems, options.precision, done, terminal, tell, search)
+            interrupted = solve_all(bench, left, options.precision, done, terminal, tell, search)
     finally:
         executor.close(cancel=True)
     standings = [done[number] for number in sorted(done)]
@@ -91,45 +93,18 @@ def solve_all(
     tell: Tell,
     search: Search,
 ) -> bool:
-    """Put the standing of each problem that is not done into ``done`` and on disk; whether it was interrupted."""
+    """Put the standing of each problem into ``done`` and on disk; whether it was interrupted."""
     for place, problem in enumerate(problems):
-        if problem.number in done and done[problem.number].correct:
-            continue
         tell(place, len(problems), problem.name)
         current = replace(bench, on_event=partial(_follow, tell, place, len(problems), problem.name))
         standing = solve(current, problem, precision, search)
         if standing.stopped == "interrupted":
             return True
+        before = done.get(problem.number)
         done[standing.problem] = standing
         bench.folder.mkdir(parents=True, exist_ok=True)
         write_standings(bench.folder, [done[number] for number in sorted(done)])
-        terminal.line(told(standing))
-    return False
-
-
-def check_all(
-    bench: Bench,
-    problems: Sequence[SuiteTask],
-    precision: str,
-    done: dict[int, Standing],
-    terminal: Terminal,
-    tell: Tell,
-) -> bool:
-    """Evaluate the kernels of what is done anew, and put what comes out in its place; whether it was interrupted."""
-    from cupilot.tasks import load_task
-
-    kept = [problem for problem in problems if problem.number in done and done[problem.number].kernel]
-    for place, problem in enumerate(kept):
-        tell(place, len(kept), problem.name)
-        task = replace(load_task(problem.path, precision), name=problem.name)
-        try:
-            standing = bench.check_again(done[problem.number], problem, task)
-        except KeyboardInterrupt:
-            return True
-        before = done[problem.number].time_ms
-        done[problem.number] = standing
-        write_standings(bench.folder, [done[number] for number in sorted(done)])
-        was = f", was {duration(before / 1e3)}" if before is not None else ""
+        was = f", was {duration(before.time_ms / 1e3)}" if before is not None and before.time_ms is not None else ""
         terminal.line(told(standing) + was)
     return False
 
@@ -155,6 +130,14 @@ def reused(folder: Path, others: Mapping[int, Standing], bench: Bench, problem: 
         return bench.solve(problem, task)
     found = others[problem.number]
     return bench.carry_over(folder, found, task) or bench.or_others(bench.solve(problem, task), folder, found, task)
+
+
+def checked_again(done: Mapping[int, Standing], bench: Bench, problem: SuiteTask, task: Task) -> Standing:
+    """What a kernel that was found before is worth now."""
+    try:
+        return bench.check_again(done[problem.number], problem, task)
+    except KeyboardInterrupt:
+        return replace(done[problem.number], stopped="interrupted")
 
 
 def solve(bench: Bench, problem: SuiteTask, precision: str, search: Search) -> Standing:
