@@ -12,7 +12,6 @@ import pytest
 from cupilot import __version__
 from cupilot.cli import main
 from cupilot.cli.environment import cache_folder
-from cupilot.cli.terminal import duration, ratio
 
 Cli = Callable[..., Any]
 
@@ -115,14 +114,3 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert cache_folder() == tmp_path / ".cache" / "cupilot"
     monkeypatch.setenv("CUPILOT_CACHE", "/elsewhere")
     assert cache_folder() == Path("/elsewhere")
-
-
-@pytest.mark.parametrize(
-    ("time_s", "text"), [(2.5, "2.5 s"), (0.01234, "12.3 ms"), (5.04e-6, "5.04 µs"), (3e-9, "3 ns")]
-)
-def test_durations(time_s: float, text: str) -> None:
-    assert duration(time_s) == text
-
-
-def test_ratios() -> None:
-    assert (ratio(None), ratio(12.345)) == ("", "12.35x")

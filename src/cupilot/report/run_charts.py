@@ -18,9 +18,9 @@ from cupilot.gpu.roofline import (
     roof_of,
 )
 from cupilot.gpu.standing import position
+from cupilot.numbers import PAGE
 from cupilot.records import Individual
 from cupilot.report.chart import Row, Scalar, chart, decades, fine_ticks
-from cupilot.report.numbers import duration, quantity, time_unit
 from cupilot.report.run import Run
 
 LOW, HIGH = 1 / 3, 3.0
@@ -116,10 +116,10 @@ def _roofs(
         left = max(x_domain[0], y_domain[0] / speed)
         lines += [{"roof": level, "x": x, "y": x * speed} for x in (left, peak / speed)]
         at = max(left, y_domain[0] * LABEL_HEIGHTS[level] / speed)
-        labels.append({"label": f"{level} {quantity(speed, 'B/s')}", "x": at, "y": at * speed, "side": "left"})
+        labels.append({"label": f"{level} {PAGE.quantity(speed, 'B/s')}", "x": at, "y": at * speed, "side": "left"})
     for name, value in ceilings:
         lines += [{"roof": name, "x": x, "y": value} for x in (value / roof.l1_bytes_per_s, x_domain[1])]
-        labels.append({"label": f"{name} {quantity(value, unit)}", "x": x_domain[1], "y": value, "side": "right"})
+        labels.append({"label": f"{name} {PAGE.quantity(value, unit)}", "x": x_domain[1], "y": value, "side": "right"})
     return labels, lines
 
 
@@ -139,7 +139,7 @@ def _dot(one: Individual, run: Run, roof: Roof, scale: Scale) -> Row | None:
     intensities = {level: amount / work.bytes(level) for level in LEVELS if work.bytes(level) > 0}
     return {
         **_common(one, run), **intensities, "y": rate, "zone": position(roof, "", work, timing).zone,
-        "rate": quantity(rate, f"{scale.unit}/s"),
+        "rate": PAGE.quantity(rate, f"{scale.unit}/s"),
     }  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def _common(one: Individual, run: Run) -> dict[str, Scalar]:
     """What every dot of an individual has, in both charts."""
     best, plain, timing = run.best, run.plain, one.evaluation.timing
     kind = "best" if one is best else "plain" if one is plain else "other"
-    time = "" if timing is None else f"{duration(timing.time_s)} ({timing.source})"
+    time = "" if timing is None else f"{PAGE.duration(timing.time_s)} ({timing.source})"
     return {
         "id": one.id, "kind": kind, "generation": one.generation, "rank": ("other", "plain", "best").index(kind),
         "individual": f"{one.id} ({kind})" if kind != "other" else str(one.id), "made": made_by(one), "time": time,
@@ -184,7 +184,7 @@ def convergence(run: Run) -> Chart | None:
     if best is None or run.plain is None:
         return None
     ranked = {one.id for one in run.ranked}
-    unit = time_unit([one.time_s for one in run.ranked])
+    unit = PAGE.time_unit([one.time_s for one in run.ranked])
     points: list[Row] = []
     failed: list[Row] = []
     line: list[Row] = []
