@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -106,6 +107,17 @@ def test_it_runs_as_a_module_and_starts_quickly() -> None:
     program += "finally: print('torch' in sys.modules, 'llvmlite' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines() == [f"cupilot {__version__}", "False False"]
+
+
+def test_text_that_cannot_be_encoded_is_escaped() -> None:
+    program = "from cupilot.cli import main; from cupilot.cli.commands import devices\n"
+    program += "devices.run = lambda options, terminal: terminal.line('half \\ud800 of') or 0\n"
+    program += "raise SystemExit(main(['devices']))"
+    environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("half \\ud800 of\n", "", 0)
 
 
 def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import NoReturn
 
 from cupilot import __version__
@@ -24,6 +25,9 @@ from cupilot.errors import CupilotError, UserError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; never raises but for ``--help`` and ``--version``, which exit."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # a file's name or a failure's words may hold what stdout cannot: say it as stderr does
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         options = make_parser().parse_args(argv)
         return int(options.run(options, Terminal.of(options)))
