@@ -113,7 +113,7 @@ def optimize(
     info = RunInfo(
         task.name, task.source, found.name, team, seed, population, generations, __version__, epochs=epochs,
         models=models, in_flight=LLM_IN_FLIGHT if models else 4, precision=precision,
-        budget=Budget(evaluations, wall_s, usd=usd),
+        budget=Budget(evaluations, wall_s, usd=usd), gpu=found.spec.name,
     )  # fmt: skip
     return Optimized(begin(Asked(task, found, info, folder, None if pool is None else Path(pool)), terminal))
 

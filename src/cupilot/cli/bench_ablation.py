@@ -27,7 +27,9 @@ def run_ablation_bench(options: Namespace, terminal: Terminal) -> int:
     tasks = [load_task(problem.path) for problem in problems]
     device = choose_device(options.device, terminal)
     jobs = options.jobs or min(4, cpu_count())
-    info = RunInfo("", "", device.name, "expert", 0, options.population, options.generations, __version__)
+    info = RunInfo(
+        "", "", device.name, "expert", 0, options.population, options.generations, __version__, gpu=device.spec.name
+    )
 
     prepare(device, terminal)
     searches, ended = len(tasks) * options.seeds * len(VARIANTS), count(1)

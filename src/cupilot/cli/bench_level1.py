@@ -58,6 +58,7 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
     info = RunInfo(
         "", "", device.name, "expert", options.seed, options.population, options.generations, __version__,
         timeout_s=TIMEOUT_S, budget=Budget(evaluations=options.budget), precision=options.precision,
+        gpu=device.spec.name,
     )  # fmt: skip
     prepare(device, terminal)
     executor = LocalExecutor(jobs)

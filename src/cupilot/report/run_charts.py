@@ -18,6 +18,7 @@ from cupilot.gpu.roofline import (
     roof_of,
 )
 from cupilot.gpu.standing import position
+from cupilot.gpu.units import sources_of
 from cupilot.numbers import PAGE
 from cupilot.records import Individual
 from cupilot.report.chart import Row, Scalar, chart, decades, fine_ticks
@@ -81,7 +82,7 @@ def roofline(run: Run) -> Chart | None:
         "zones": _zones(ridges, x_domain),
     }  # fmt: skip
     placed = {dot["id"] for dot in dots}
-    notes = [f"{roof.gpu}, {roof.precision}; {scale.word} are counted, bytes of L2 and DRAM modelled"]
+    notes = [f"{roof.gpu}, {roof.precision}; {_origins(best, scale)}"]
     if scale is INSTRUCTIONS:
         notes.append("no kernel of this run makes floating-point operations that count, so instructions stand for them")
     if missing := len(run.individuals) - len(placed):
@@ -94,6 +95,16 @@ def roofline(run: Run) -> Chart | None:
         unit=f" {scale.unit} per byte of ", generations=_generations(run), generation_ticks=_generation_ticks(run),
     )  # fmt: skip
     return Chart(text, tuple(notes))
+
+
+def _origins(best: Individual, scale: Scale) -> str:
+    """Where times, operations and bytes are from; they are the same for all that are ranked."""
+    timing, profile = best.evaluation.timing, best.evaluation.profile
+    assert timing is not None, "ranked individuals have a time"
+    assert profile is not None, "the best has a profile where there is a roofline"
+    of_bytes = {sources_of(launch, ("dram_read_bytes", "dram_write_bytes")) for launch in profile.launches}
+    measured = "measured by ncu" if of_bytes == {"ncu"} else "modelled"
+    return f"times are {timing.source}, {scale.word} are counted, bytes of L2 and DRAM {measured}"
 
 
 def _ceilings(roof: Roof, spec: GpuSpec, scale: Scale) -> list[tuple[str, float]]:
