@@ -61,6 +61,7 @@ class Optimized:
 
     @property
     def source_of_time(self) -> str:
+        """``modelled`` or ``measured``."""
         timing = self.run.best.evaluation.timing
         return timing.source if timing is not None else ""
 
@@ -71,10 +72,12 @@ class Optimized:
 
     @property
     def strategy(self) -> str:
+        """The best kernel's moves, on one line."""
         return moves_text(self.run.best.strategy)
 
     @property
     def folder(self) -> Path:
+        """Where ``best.cu``, ``result.json`` and the store are."""
         return Path(self.run.folder)
 
 
