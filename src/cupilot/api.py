@@ -61,6 +61,7 @@ class Optimized:
 
     @property
     def source_of_time(self) -> str:
+        """``modelled`` or ``measured``."""
         timing = self.run.best.evaluation.timing
         return timing.source if timing is not None else ""
 
@@ -71,10 +72,12 @@ class Optimized:
 
     @property
     def strategy(self) -> str:
+        """The best kernel's moves, on one line."""
         return moves_text(self.run.best.strategy)
 
     @property
     def folder(self) -> Path:
+        """Where ``best.cu``, ``result.json`` and the store are."""
         return Path(self.run.folder)
 
 
@@ -113,7 +116,7 @@ def optimize(
     info = RunInfo(
         task.name, task.source, found.name, team, seed, population, generations, __version__, epochs=epochs,
         models=models, in_flight=LLM_IN_FLIGHT if models else 4, precision=precision,
-        budget=Budget(evaluations, wall_s, usd=usd),
+        budget=Budget(evaluations, wall_s, usd=usd), gpu=found.spec.name,
     )  # fmt: skip
     return Optimized(begin(Asked(task, found, info, folder, None if pool is None else Path(pool)), terminal))
 

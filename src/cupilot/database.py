@@ -2,7 +2,7 @@
 
 What the files of runs, pools and recorded calls have in common; the tables are theirs.  Covered by the
 sentences: no such folder, a full disk, a file that was removed, that is damaged or of another schema.  A file that was
-replaced by another one is not noticed.
+replaced by another one is not noticed.  Text that no file can hold is kept as escapes: it must not lose a result.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Database:
     def execute(self, statement: str, *values: object) -> list[Any]:
         """All rows that a statement gives."""
         with self._usable():
-            return self._connection.execute(statement, values).fetchall()
+            return self._connection.execute(statement, _storable(values)).fetchall()
 
     def insert(self, statement: str, *values: object) -> int:
         """The number of the row that was inserted."""
         with self._usable():
-            return int(self._connection.execute(statement, values).lastrowid or 0)
+            return int(self._connection.execute(statement, _storable(values)).lastrowid or 0)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -101,6 +101,14 @@ class Database:
             raise StoreError(f"{self.title} was removed while it was in use")
         with clear_errors(self.title):
             yield
+
+
+def _storable(values: tuple[object, ...]) -> tuple[object, ...]:
+    """Halves of characters, which a compiler or a candidate may print and SQLite cannot hold, become escapes."""
+    return tuple(
+        value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value
+        for value in values
+    )
 
 
 @contextmanager

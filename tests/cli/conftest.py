@@ -85,9 +85,8 @@ def _open_device(name: str, cache: Path, sandbox: str = "auto") -> Any:
     return SimpleNamespace(name=name, spec=SPEC)
 
 
-@pytest.fixture
-def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Replace the layers below, and run in an empty folder with a task file."""
+def replace_layers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Replace the layers below, and go to a folder with a task file."""
     monkeypatch.setattr(cupilot.tasks, "load_task", _load_task)
     monkeypatch.setattr(cupilot.devices, "open_device", _open_device)
     monkeypatch.setattr(cupilot.devices, "default_device", lambda: (DEVICE, "no CUDA GPU was found"))
@@ -96,9 +95,14 @@ def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cupilot.expert, "Expert", FakeExpert)
     for key in (*KEYS, "CUPILOT_DEBUG", "CUPILOT_SANDBOX"):
         monkeypatch.delenv(key, raising=False)
-    monkeypatch.setenv("CUPILOT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUPILOT_CACHE", str(folder / "cache"))
+    monkeypatch.chdir(folder)
     Path("relu.py").write_text("# a task\n")
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    replace_layers(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def test_shows_progress_and_a_table(cli: Cli) -> None:
     )
     rows = {line.split("  ")[0]: line for line in lines}
     assert "modelled, SAMPLE" in rows["best kernel"]
-    assert rows["plain kernel"].split()[2:4] == ["1", "ms"]
+    assert rows["plain kernel"].split()[2:4] == ["1.00", "ms"]
     assert rows["best kernel"].split()[2:6] == ["200", "µs", "2.50x", "5.00x"]
     assert rows["PyTorch eager"].split()[2:6] == ["500", "µs", "1.00x", "2.00x"]
     assert "strategy: vector(width=4)" in lines

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,6 @@ import pytest
 from cupilot import __version__
 from cupilot.cli import main
 from cupilot.cli.environment import cache_folder
-from cupilot.cli.terminal import duration, ratio
 
 Cli = Callable[..., Any]
 
@@ -109,20 +109,20 @@ def test_it_runs_as_a_module_and_starts_quickly() -> None:
     assert ended.stdout.splitlines() == [f"cupilot {__version__}", "False False"]
 
 
+def test_text_that_cannot_be_encoded_is_escaped() -> None:
+    program = "from cupilot.cli import main; from cupilot.cli.commands import devices\n"
+    program += "devices.run = lambda options, terminal: terminal.line('half \\ud800 of') or 0\n"
+    program += "raise SystemExit(main(['devices']))"
+    environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("half \\ud800 of\n", "", 0)
+
+
 def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("CUPILOT_CACHE", raising=False)
     assert cache_folder() == tmp_path / ".cache" / "cupilot"
     monkeypatch.setenv("CUPILOT_CACHE", "/elsewhere")
     assert cache_folder() == Path("/elsewhere")
-
-
-@pytest.mark.parametrize(
-    ("time_s", "text"), [(2.5, "2.5 s"), (0.01234, "12.3 ms"), (5.04e-6, "5.04 µs"), (3e-9, "3 ns")]
-)
-def test_durations(time_s: float, text: str) -> None:
-    assert duration(time_s) == text
-
-
-def test_ratios() -> None:
-    assert (ratio(None), ratio(12.345)) == ("", "12.35x")

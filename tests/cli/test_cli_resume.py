@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import cupilot.devices
 from cupilot.cli.team import choose_team, role_model, transcript
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import StoreError, UserError
+from cupilot.testing.samples import SPEC
 
 Cli = Callable[..., SimpleNamespace]
 
@@ -23,6 +26,15 @@ def test_a_finished_run_ends_the_same_again(cli: Cli) -> None:
     assert Path("here/task.py").exists()
     report = json.loads(again.out)
     assert report["stopped"] == "budget"
+
+
+def test_times_of_another_gpu_are_not_added(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same name may be another GPU on another machine."""
+    assert cli("optimize", "relu.py").status == 0
+    other = SimpleNamespace(name="virtual:sample", spec=replace(SPEC, name="another"))
+    monkeypatch.setattr(cupilot.devices, "open_device", lambda *_: other)
+    ran = cli("resume", "runs/relu-1")
+    assert (ran.status, ran.err) == (1, "cupilot: runs/relu-1 was begun on sample; virtual:sample is another here\n")
 
 
 def test_there_must_be_a_run(cli: Cli) -> None:

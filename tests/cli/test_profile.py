@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cupilot.cli import main
-from cupilot.cli.profile_view import bars, compare, count, headroom, percent, show, source_text
+from cupilot.cli.profile_view import bars, compare, count, headroom, show, source_text
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Built
 from cupilot.evaluation.profiling import Profiled, Profiler, ProfileReport, profiled, unlike
@@ -146,7 +146,7 @@ def test_bars_are_in_order_and_what_is_small_is_added_up() -> None:
 def test_headroom_below_the_limit_is_said_so() -> None:
     at = made_up(LAUNCH).standing
     assert headroom(replace(at, headroom=2.345)) == "2.35x above"
-    assert headroom(replace(at, headroom=0.5)) == "2x below"
+    assert headroom(replace(at, headroom=0.5)) == "2.00x below"
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,6 @@ def test_headroom_below_the_limit_is_said_so() -> None:
 )
 def test_counts(value: float, text: str) -> None:
     assert count(value) == text
-
-
-@pytest.mark.parametrize(("share", "text"), [(0.0, "0.0 %"), (0.0994, "9.9 %"), (0.0996, "10 %"), (1.0, "100 %")])
-def test_percents(share: float, text: str) -> None:
-    assert percent(share) == text
 
 
 def test_lines_of_a_modelnew_file_are_shown_only_where_they_are_its_own() -> None:
@@ -176,7 +171,7 @@ def test_several_devices_are_rows(capsys: pytest.CaptureFixture[str]) -> None:
     compare([(found, SPEC), (slower, SPEC)], Terminal())
     head, first, second = capsys.readouterr().out.splitlines()
     assert head.split() == ["device", "time", "source", "limit", "zone", "headroom", "occupancy"]
-    assert first.split()[:5] == ["virtual:sample", "6", "µs", "modelled", "dram"]
+    assert first.split()[:5] == ["virtual:sample", "6.00", "µs", "modelled", "dram"]
     assert "1.43x above the limit" in first
     assert second.startswith("virtual:slow")
 

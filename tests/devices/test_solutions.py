@@ -128,7 +128,7 @@ def _nothing(built: Built) -> tuple[Failure]:
 
 def _values(case: Case) -> tuple[Any, ...]:
     init, inputs, state, _ = case
-    return init, [x.numpy() for x in inputs], list(state), [x.numpy() for x in state.values()]
+    return init, [x.numpy() for x in inputs], list(state), [x.numpy() for x in state.values()], ""
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -216,7 +216,7 @@ def built_and_run(
     built = device.build(Kernel(source, form="modelnew"))
     if isinstance(built, Failure):
         return (built,)
-    call = Call("call", ("()", tuple(x.numpy() for x in inputs), (), ()), (TensorSpec(tuple(X.shape)),))
+    call = Call("call", ("()", tuple(x.numpy() for x in inputs), (), (), ""), (TensorSpec(tuple(X.shape)),))
     return device.run(built, [call] * calls, 60.0)
 
 

@@ -55,6 +55,32 @@ torch::Tensor forward(torch::Tensor x, torch::Tensor weight, torch::Tensor mean,
 }  // namespace rows
 """
 
+CONVOLUTION = """
+import torch
+
+BATCH = 2
+CHANNELS = 32
+WIDER = 2 * CHANNELS
+SIZE = 40
+
+
+class Model(torch.nn.Module):
+    def __init__(self, stride: int) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(CHANNELS, WIDER, kernel_size=3, stride=stride, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.conv(x))
+
+
+def get_inputs():
+    return [torch.rand(BATCH, CHANNELS, SIZE, SIZE + 8)]
+
+
+def get_init_inputs():
+    return [2]
+"""
+
 TWO_OUTPUTS = """
 import torch
 

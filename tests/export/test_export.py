@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from export_samples import FILLING, KERNEL, TASK, TWO_OUTPUTS
+from export_samples import CONVOLUTION, FILLING, KERNEL, TASK, TWO_OUTPUTS
 
 from cupilot.cli import main
 from cupilot.contracts import Brief, Built, Device
@@ -77,6 +78,25 @@ def test_a_run_is_exported(
     assert judged.timing.time_s == pytest.approx(evaluation.timing.time_s, rel=0.01)
     assert main(["export", "run", "--to", "modelnew"]) == 2
     assert "not an empty folder: choose another with --out" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_convolution_becomes_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the commands alone; its module takes sizes from the top of the file, which smaller versions change."""
+    monkeypatch.chdir(tmp_path)
+    Path("conv.py").write_text(CONVOLUTION)
+    device = ("--device", "virtual:a100-80gb")
+    search = ("optimize", "conv.py", *device, "--max-evaluations", "2", "--no-pool", "--out", "run")
+    assert main(search) == 0, capsys.readouterr().err
+    assert main(["export", "run", "--to", "modelnew"]) == 0, capsys.readouterr().err
+    judge = ("evaluate", "conv-modelnew/conv_new.py", "--task", "conv.py", *device, "--json", "judged.json")
+    assert main(judge) == 0, capsys.readouterr().err
+    best, judged = json.loads(Path("run/result.json").read_text())["best"], json.loads(Path("judged.json").read_text())
+    assert judged["correct"]
+    assert len({check["shapes"] for check in judged["checks"]}) >= 2, "at other sizes too"
+    assert judged["timing"]["time_s"] == pytest.approx(best["timing"]["time_s"], rel=0.01)
 
 
 def test_a_state_dict_of_the_module_fits_the_answer(

@@ -44,6 +44,7 @@ class Browser:
             options.add_argument(switch)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = Chrome(options=options, service=Service(str(DRIVER)))
+        self.driver.get("about:blank")  # the browser's own first page goes on loading for a while on a busy machine
         self.shots = shots
 
     def open(self, path: Path, *, width: int = 1200, dark: bool = False) -> None:

@@ -15,7 +15,7 @@ from page_reader import Page, read_page
 
 from cupilot.errors import MachineError
 from cupilot.gpu import load_spec
-from cupilot.records import Counter, Profile
+from cupilot.records import Counter, Individual, Profile, Timing
 from cupilot.report import chart, run_report
 from cupilot.report.run import read_run
 from cupilot.report.run_charts import convergence, roofline
@@ -125,15 +125,52 @@ def test_nothing_but_failures(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_gpu_that_is_in_no_catalogue(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
+def write_measured(folder: Path, gpu: str, source: str = "model") -> Path:
+    """A run on a real GPU; ``source`` is where its bytes are from."""
     with writing(folder) as store:
-        store.begin(replace(RUN_INFO, device="cuda:0"))
+        store.begin(replace(RUN_INFO, device="cuda:0", gpu=gpu))
         for one in individuals():
-            store.add(one)
-    page = read_page(run_report(folder))
-    assert "the ceilings of cuda:0 are not in the catalogue" in page.by_id("charts").text
+            store.add(measured(one, source))
+    return folder
+
+
+def measured(one: Individual, source: str) -> Individual:
+    evaluation = replace(one.evaluation, device="cuda:0")
+    if evaluation.timing is None or evaluation.profile is None:
+        return replace(one, evaluation=evaluation)
+    launches = tuple(
+        replace(
+            launch,
+            counters=tuple(replace(c, source=source if c.source == "model" else c.source) for c in launch.counters),
+        )
+        for launch in evaluation.profile.launches
+    )
+    timing = Timing(evaluation.timing.time_s, "measured", "cuda:0", "dram")
+    return replace(one, evaluation=replace(evaluation, timing=timing, profile=Profile("cuda:0", launches)))
+
+
+@pytest.mark.parametrize(("gpu", "named"), [("", "cuda:0"), ("geforce-rtx-3080", "cuda:0 (geforce-rtx-3080)")])
+def test_a_gpu_that_is_in_no_catalogue(tmp_path: Path, gpu: str, named: str) -> None:
+    page = read_page(run_report(write_measured(tmp_path / "run", gpu)))
+    assert (
+        f"There is no roofline: the ceilings of {named} are not in the catalogue of GPUs." in page.by_id("charts").text
+    )
     assert json.loads(page.by_id("sources").text)["kernels"][0]["basis"] == "warp instructions"
+
+
+@pytest.mark.parametrize(("source", "bytes_are"), [("model", "modelled"), ("ncu", "measured by ncu")])
+def test_a_real_gpu_has_the_roofline_of_its_spec(tmp_path: Path, source: str, bytes_are: str) -> None:
+    folder = write_measured(tmp_path / "run", "h100-sxm", source)
+    drawn = roofline(read_run(folder))
+    assert drawn is not None
+    data = json.loads(drawn.spec)["datasets"]
+    gpu = load_spec("h100-sxm")
+    assert max(row["y"] for row in data["roofs"] if row["roof"] == "CUDA cores") == gpu.fp32_flop_per_s
+    assert {dot["time"].rpartition(" ")[2] for dot in data["dots"]} == {"(measured)"}
+    assert f"times are measured, operations are counted, bytes of L2 and DRAM {bytes_are}" in drawn.notes[0]
+    page = read_page(run_report(folder))
+    assert drawn.notes[0] in page.by_id("charts").text
+    assert f"cuda:0 ({gpu.title})" in page.by_id("summary").text + page.by_id("budget").text
 
 
 # --- charts --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from selenium.common.exceptions import NoSuchElementException, StaleElementRefer
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
-from ui_site import TOKEN, Site, begin_run, individual, is_alive, make_run, site, wait_for
+from ui_site import TOKEN, Site, begin_run, individual, is_alive, make_run, make_suite, site, standing, wait_for
 
 from cupilot.report import run_report
 
@@ -143,6 +143,37 @@ def test_a_real_report_fits(tmp_path: Path, visit: Visit, width: int) -> None:
         person.takes_picture(f"report-{width}")
 
 
+def test_a_benchmark_is_listed_followed_and_its_runs_are_reached(tmp_path: Path, visit: Visit) -> None:
+    make_suite(tmp_path / "level1", standing(1))
+    with site(tmp_path, report=run_report) as found:
+        person = visit(found)
+        person.open("/")
+        person.waits_for_events()
+        person.sees("level1 1 of 1 2.00× modelled, recorded", "#suites")
+        make_suite(tmp_path / "level1", standing(1), standing(2, None))
+        person.sees("level1 1 of 2", "#suites")
+        person.takes_picture("benchmarks")
+
+        person.one("#suites a").click()
+        person.sees("1 of 2 problems", "#header")
+        person.waits_for_events()
+        person.chrome.switch_to.frame("report")
+        person.sees("2_relu", "#problems")
+        wait_for(lambda: person.all("#chart svg"))
+        person.chrome.switch_to.default_content()
+        person.one("#runs summary").click()
+        make_suite(tmp_path / "level1", standing(1), standing(2, None), standing(3, 4.0))
+        person.sees("1 problem is newer")
+        assert "level1/runs/1_relu" in person.text("#runs"), "news does not close what was opened"
+        person.takes_picture("benchmark")
+        person.one("#refresh").click()
+        person.chrome.switch_to.frame("report")
+        person.sees("3_relu", "#problems")
+        person.chrome.switch_to.default_content()
+        person.one("#runs a[href='/run/level1/runs/1_relu']").click()
+        person.sees("level1/runs/1_relu", "h1")
+
+
 def fits(person: Person) -> None:
     script = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     assert person.chrome.execute_script(script), "nothing is wider than the window"
@@ -235,10 +266,13 @@ def test_two_runs_are_compared(tmp_path: Path, visit: Visit) -> None:
         person.sees("report of relu-2", "body")
 
 
-@pytest.mark.parametrize("path", ["/", "/run/relu-1", "/new", "/compare?run=relu-1&run=a-longer-name-of-a-run"])
+@pytest.mark.parametrize(
+    "path", ["/", "/run/relu-1", "/suite/relu-1-suite", "/new", "/compare?run=relu-1&run=a-longer-name-of-a-run"]
+)
 def test_pages_fit_a_phone_and_are_dark_where_asked(tmp_path: Path, visit: Visit, path: str) -> None:
     make_run(tmp_path / "relu-1")
     make_run(tmp_path / "a-longer-name-of-a-run", (8e-6,), stopped="")
+    make_suite(tmp_path / "relu-1-suite", standing(1))
     with site(tmp_path) as found:
         person = visit(found)
         person.chrome.set_window_size(390, 850)

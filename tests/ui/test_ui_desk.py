@@ -29,7 +29,9 @@ class Bench:
     def __init__(self, root: Path, *programs: FakeProgram) -> None:
         self.started = Started(*programs)
         self.reported: list[str] = []
-        self.desk = Desk(RunsFolder(root), Jobs(self.started, lambda: 5.0), CHOICES, self.report, lambda: 5.0)
+        self.desk = Desk(
+            RunsFolder(root), Jobs(self.started, lambda: 5.0), CHOICES, self.report, self.report, lambda: 5.0
+        )
 
     def report(self, folder: Path) -> str:
         self.reported.append(folder.name)

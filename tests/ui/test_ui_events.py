@@ -74,11 +74,11 @@ def test_a_new_individual_is_told(tmp_path: Path) -> None:
     with site(tmp_path) as found, closing(begin_run(tmp_path / "run", (8e-6,))) as store:
         told = events(found, "/run-events/run")
         first = next(told)
-        assert (first["individuals"], first["running"]) == (1, True)
+        assert (first["count"], first["running"]) == (1, True)
         assert "8.00\u202fµs" in first["html"]
         store.add(individual(1, 4e-6))
         second = next(told)
-        assert second["individuals"] == 2
+        assert second["count"] == 2
         assert "4.00\u202fµs" in second["html"]
         assert second["say"] == "running, best 4.00\u202fµs, modelled"
         told.close()  # type: ignore[attr-defined]

@@ -7,9 +7,10 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import pytest
-from ui_site import TOKEN, Site, make_run, site
+from ui_site import TOKEN, Site, make_run, make_suite, site, standing
 
 from cupilot.errors import UserError
+from cupilot.evolution.standings import RESULTS_JSON
 from cupilot.evolution.store import FILE
 from cupilot.ui.security import LARGEST_BODY_BYTES, Access, host_name, same
 from cupilot.ui.server import Settings, is_loopback, make_access
@@ -32,6 +33,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "runs" / "hollow" / FILE).symlink_to(folder / "secret" / "run-2" / FILE)
     (folder / "runs" / "hollow" / "ui.log").symlink_to(folder / "secret" / "task.py")
     (folder / "runs" / "linked.py").symlink_to(folder / "secret" / "task.py")
+    make_suite(folder / "secret" / "suite", standing(1))
+    (folder / "runs" / "suite-link").symlink_to(folder / "secret" / "suite")
+    (folder / "runs" / "hollow" / RESULTS_JSON).symlink_to(folder / "secret" / "suite" / RESULTS_JSON)
     return folder / "runs"
 
 
@@ -271,11 +275,12 @@ def test_a_token_must_be_hard_to_guess(token: str) -> None:
 # --- files ---------------------------------------------------------------------------------------
 
 ODD = ["..", "../secret/run-2", "run-1/..", "run-1/../../secret/run-2", "%2e%2e/secret/run-2", "..%2fsecret%2frun-2",
-       "%2fetc", "//etc", "link", "hollow", "missing", ".", "run-1%00", "run-1%0a", "..%5c..", "run-1/"]  # fmt: skip
+       "%2fetc", "//etc", "link", "hollow", "suite-link", "missing", ".", "run-1%00", "run-1%0a", "..%5c..",
+       "run-1/"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ODD)
-@pytest.mark.parametrize("page", ["run", "report", "said"])
+@pytest.mark.parametrize("page", ["run", "report", "said", "suite", "suite-report"])
 def test_nothing_above_or_outside_of_the_folder_is_shown(open_site: Site, page: str, name: str) -> None:
     answer = open_site.get(f"/{page}/{name}")
     assert answer.status == 404
@@ -341,8 +346,9 @@ def test_a_field_that_comes_twice(open_site: Site) -> None:
 
 def test_what_is_shown_is_escaped(tmp_path: Path) -> None:
     make_run(tmp_path / "<b>&x")
+    make_suite(tmp_path / "<b>&y", standing(1))
     with site(tmp_path, never) as found:  # type: ignore[arg-type]
-        for path in ("/", f"/run/{quote('<b>&x')}", "/compare"):
+        for path in ("/", f"/run/{quote('<b>&x')}", f"/suite/{quote('<b>&y')}", "/compare"):
             page = found.get(path)
             assert page.status == 200
             assert "<b>" not in page.text

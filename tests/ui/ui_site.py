@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
+from cupilot.evolution.standings import Standing, write_standings
 from cupilot.evolution.store import SqliteStore, create_store
+from cupilot.evolution.suite import RUNS
 from cupilot.records import Individual, Kernel, RunInfo, Strategy, Timing
 from cupilot.testing.samples import EVALUATION, FAILED, INDIVIDUAL, INFO, RESULT, STRATEGY
 from cupilot.ui.asking import Choices
@@ -59,6 +61,24 @@ def make_run(
     with closing(begin_run(folder, times_s, info)) as store:
         if stopped:
             store.finish(replace(RESULT, info=info, stopped=stopped))
+
+
+def make_suite(folder: Path, *standings: Standing) -> None:
+    """A benchmark with these problems, and a run of its own for each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_standings(folder, standings)
+    for each in standings:
+        if not (folder / RUNS / each.name).exists():
+            make_run(folder / RUNS / each.name)
+
+
+def standing(number: int, speedup: float | None = 2.0) -> Standing:
+    """None for a speed-up is a problem without a kernel."""
+    time_ms, name = None if speedup is None else 4.0 / speedup, f"{number}_relu"
+    return Standing(
+        number, name, "pointwise", speedup is not None, time_ms, 4.0, speedup, "fp32", None, 3, f"kernels/{name}.cu",
+        "recorded", "modelled",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

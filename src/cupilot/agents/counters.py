@@ -12,6 +12,7 @@ from functools import cache
 from math import ceil
 from pathlib import Path
 
+from cupilot import numbers
 from cupilot.errors import DataError
 from cupilot.gpu.occupancy import WARP, occupancy
 from cupilot.gpu.spec import GpuSpec
@@ -202,10 +203,7 @@ def _shown(row: Row, facts: Mapping[str, float], task: Task, spec: GpuSpec) -> S
 
 
 def quantity(value: float, unit: str = "") -> str:
-    """A number with three digits and a prefix, such as ``1.77 TB/s``."""
-    if not unit:
-        return f"{value:.3g}" if value < 1e5 else f"{value:.3e}"
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}"
+    """A number with three digits and a prefix, such as ``1.77 TB/s``; a mere count has an exponent instead."""
+    if unit:
+        return numbers.quantity(value, unit)
+    return f"{value:.3g}" if value < 1e5 else f"{value:.3e}"

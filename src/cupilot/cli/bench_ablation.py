@@ -8,7 +8,8 @@ from itertools import count
 from cupilot import __version__
 from cupilot.cli.choices import choose_device, cpu_count, prepare
 from cupilot.cli.pooling import shipped_records
-from cupilot.cli.terminal import Terminal, duration
+from cupilot.cli.terminal import Terminal
+from cupilot.numbers import duration, ratio
 from cupilot.records import RunInfo, to_plain
 from cupilot.tasks.suite import LEVEL1, chosen, open_suite
 
@@ -26,7 +27,9 @@ def run_ablation_bench(options: Namespace, terminal: Terminal) -> int:
     tasks = [load_task(problem.path) for problem in problems]
     device = choose_device(options.device, terminal)
     jobs = options.jobs or min(4, cpu_count())
-    info = RunInfo("", "", device.name, "expert", 0, options.population, options.generations, __version__)
+    info = RunInfo(
+        "", "", device.name, "expert", 0, options.population, options.generations, __version__, gpu=device.spec.name
+    )
 
     prepare(device, terminal)
     searches, ended = len(tasks) * options.seeds * len(VARIANTS), count(1)
@@ -45,8 +48,8 @@ def run_ablation_bench(options: Namespace, terminal: Terminal) -> int:
     terminal.table(
         ("variant", "candidates to 95 %", "against", "more of them", "time, one epoch", "two epochs", "reached"),
         [
-            (r.variant, f"{r.needed:.1f}", r.against, f"{r.needed_ratio:.2f}x", f"{r.one_epoch_ratio:.2f}x",
-             f"{r.two_epochs_ratio:.2f}x", f"{r.reached:.0%}")
+            (r.variant, f"{r.needed:.1f}", r.against, ratio(r.needed_ratio), ratio(r.one_epoch_ratio),
+             ratio(r.two_epochs_ratio), f"{r.reached:.0%}")
             for r in rows
         ],
         emphasis=0,

@@ -13,7 +13,7 @@ from pathlib import Path
 from cupilot import __version__
 from cupilot.cli.choices import choose_device, cpu_count, prepare
 from cupilot.cli.pooling import shipped_records
-from cupilot.cli.terminal import Tell, Terminal, duration, ratio
+from cupilot.cli.terminal import Tell, Terminal
 from cupilot.errors import CupilotError, UserError
 from cupilot.evolution.executor import LocalExecutor
 from cupilot.evolution.loop import Progress
@@ -30,6 +30,7 @@ from cupilot.evolution.standings import (
     write_standings,
 )
 from cupilot.evolution.suite import Bench
+from cupilot.numbers import duration, ratio
 from cupilot.records import Budget, RunInfo, Task, to_plain
 from cupilot.tasks.suite import LEVEL1, TITLES, SuiteTask, chosen, open_suite
 
@@ -59,6 +60,7 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
     info = RunInfo(
         "", "", device.name, "expert", options.seed, options.population, options.generations, __version__,
         timeout_s=TIMEOUT_S, budget=Budget(evaluations=options.budget), precision=options.precision,
+        gpu=device.spec.name,
     )  # fmt: skip
     prepare(device, terminal)
     executor = LocalExecutor(jobs)
@@ -223,7 +225,7 @@ def figure_row(title: str, found: Figures) -> tuple[str, ...]:
     numbers = (found.mean, found.geometric, found.median)
     return (
         title, str(found.problems), str(found.correct), *(f"{share:.0%}" for share in found.fast),
-        *("" if isnan(value) else f"{value:.2f}x" for value in numbers),
+        *map(ratio, numbers),
         "" if isnan(found.roofline) else f"{found.roofline:.0%}",
     )  # fmt: skip
 

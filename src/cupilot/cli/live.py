@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from rich.console import Console, ConsoleOptions, RenderResult
 
 from cupilot.cli.search_view import search_view
-from cupilot.cli.terminal import Terminal, duration, ratio
+from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Step
 from cupilot.evolution.loop import Progress
 from cupilot.evolution.watched_run import WatchedRun, fold
+from cupilot.numbers import duration, ratio
 
 
 class LiveSearch:

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from rich.markup import escape
 
-from cupilot.agents.counters import quantity
-from cupilot.cli.terminal import Terminal, duration
+from cupilot.cli.terminal import Terminal
 from cupilot.evaluation.profiling import Profiled
 from cupilot.expert.prophet import WORDS
 from cupilot.gpu import GpuSpec, occupancy
@@ -17,6 +16,7 @@ from cupilot.gpu.roofline import LATENCY_BOUND, Roof
 from cupilot.gpu.standing import Position, Standing
 from cupilot.gpu.timing import launch_parts, line_seconds
 from cupilot.gpu.units import sources_of, units
+from cupilot.numbers import duration, percent, quantity, ratio
 from cupilot.records import Kernel, Launch, Profile, Timing
 
 DETAILED = 3
@@ -269,7 +269,7 @@ def standing_lines(at: Standing, timing: Timing, roof: Roof) -> list[str]:
 
 def headroom(at: Standing) -> str:
     """Such as ``2.3x above``; fp32 products made of several tf32 ones may be below the CUDA cores' limit."""
-    return f"{at.headroom:.3g}x above" if at.headroom >= 1 else f"{1 / at.headroom:.3g}x below"
+    return f"{ratio(at.headroom)} above" if at.headroom >= 1 else f"{ratio(1 / at.headroom)} below"
 
 
 def picture_line(found: Profiled) -> str:
@@ -311,11 +311,6 @@ def _occupancy_of(found: Profiled, spec: GpuSpec) -> str:
 
 def times(size: tuple[int, int, int]) -> str:
     return "x".join(map(str, size))
-
-
-def percent(share: float) -> str:
-    value = 100 * share
-    return f"{value:.0f} %" if value >= 9.95 else f"{value:.1f} %"
 
 
 def rate(part: float, whole: float) -> str:

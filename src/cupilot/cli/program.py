@@ -1,8 +1,8 @@
 """``main``: from the arguments to an exit status.
 
 0: done; 1: a candidate failed, or the machine lacks something; 2: the user's mistake; 130: Ctrl-C
-before there was anything to keep.  Errors are one sentence on stderr; ``CUPILOT_DEBUG=1`` adds the
-traceback.
+before there was anything to keep; 143: SIGTERM before there was.  Errors are one sentence on stderr;
+``CUPILOT_DEBUG=1`` adds the traceback.
 """
 
 from __future__ import annotations
@@ -13,20 +13,28 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import NoReturn
 
 from cupilot import __version__
 from cupilot.cli import commands
 from cupilot.cli.environment import debugging
 from cupilot.cli.terminal import Terminal, sentence
+from cupilot.cli.termination import STATUS, Terminated, terminable
 from cupilot.errors import CupilotError, UserError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; never raises but for ``--help`` and ``--version``, which exit."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # a file's name or a failure's words may hold what stdout cannot: say it as stderr does
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         options = make_parser().parse_args(argv)
-        return int(options.run(options, Terminal.of(options)))
+        with terminable():
+            return int(options.run(options, Terminal.of(options)))
+    except Terminated:
+        return _complain("terminated", STATUS)
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
     except UserError as error:

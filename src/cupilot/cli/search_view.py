@@ -13,9 +13,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cupilot.cli.terminal import duration, ratio
 from cupilot.contracts import REFERENCE, STAGES
 from cupilot.evolution.watched_run import WatchedRun, Work
+from cupilot.numbers import duration, ratio
 from cupilot.records import Budget, Individual, Strategy, Timing
 from cupilot.strategies.algebra import order
 

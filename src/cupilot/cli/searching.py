@@ -17,7 +17,7 @@ from cupilot.cli.commands.evaluate import timing_cells
 from cupilot.cli.live import LiveSearch, shown
 from cupilot.cli.pooling import PoolMemory, pool_path
 from cupilot.cli.team import Lengths, Team, open_team
-from cupilot.cli.terminal import Terminal, ratio
+from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Brief, Device
 from cupilot.errors import UnmatchedTask
 from cupilot.evolution.budget import Spending
@@ -28,6 +28,7 @@ from cupilot.evolution.store import SqliteStore, create_store, discard_store, op
 from cupilot.evolution.watched_agents import WatchedAgents
 from cupilot.evolution.watched_run import WatchedRun
 from cupilot.gpu.spec import GpuSpec
+from cupilot.numbers import ratio
 from cupilot.records import Individual, Kernel, RunInfo, RunResult, Task
 
 

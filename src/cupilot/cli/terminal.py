@@ -154,15 +154,3 @@ def _table(
 def sentence(text: str) -> str:
     """One line on stderr, whatever line breaks the text had."""
     return f"cupilot: {' '.join(text.split())}"
-
-
-def duration(time_s: float) -> str:
-    """Three digits in the unit that suits."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if time_s >= scale:
-            return f"{time_s / scale:.3g} {unit}"
-    return f"{time_s * 1e9:.3g} ns"
-
-
-def ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}x"

@@ -6,8 +6,8 @@ counts it.  So its Python code reaches neither the memory nor the counters, and 
 counted too.  The extensions' host code runs here, as that of any other candidate.
 
 A call's values are the constructor's arguments as Python text, the inputs, the names of the task's parameters and
-buffers, and those.  Extensions that have not been built are named in a failure of kind ``unbuilt``; `solution_build`
-builds them, and the worker is started again.
+buffers, those, and the text of the task in the version that is run.  Extensions that have not been built are named in a
+failure of kind ``unbuilt``; `solution_build` builds them, and the worker is started again.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Solution:
             return
         self._machine.begin(None, seconds_left)
         self._seconds_left = seconds_left
-        init, _, names, tensors = values
-        self._problem = self._set_up(init, dict(zip(names, tensors, strict=True)))
+        init, _, names, tensors, task = values
+        self._problem = self._set_up(init, task, dict(zip(names, tensors, strict=True)))
         self._ready = self._problem is None
 
     def call(self, name: str, values: Sequence[Any]) -> tuple[TensorValue, ...]:
@@ -143,8 +143,8 @@ class Solution:
 
     # --- parameters ----------------------------------------------------------------------------
 
-    def _set_up(self, init: str, state: dict[str, TensorValue]) -> Failure | None:
-        done = self._exchange("load", {"do": "construct", "init": init}, self._seconds_left)
+    def _set_up(self, init: str, task: str, state: dict[str, TensorValue]) -> Failure | None:
+        done = self._exchange("load", {"do": "construct", "init": init, "task": task}, self._seconds_left)
         if isinstance(done, Failure):
             return done
         self._requests.keep()

@@ -23,6 +23,7 @@ from cupilot.devices.sandbox import confine
 from cupilot.devices.solution_cuda import pretend_cuda
 from cupilot.devices.solution_loader import ExtensionError, Loader, Unbuilt
 from cupilot.devices.solution_operators import Operators
+from cupilot.devices.solution_sizes import sizes_of
 from cupilot.devices.solution_state import Place
 from cupilot.devices.solution_tensors import NAMES, DeviceTensor, Memory
 from cupilot.devices.solution_wire import Wire, decoded
@@ -48,7 +49,7 @@ def main(descriptor: int, folder: Path) -> None:
 
 
 class Runner:
-    """The solution's file, its modules by the constructor's arguments, and what the last call is made of."""
+    """The solution's file, its modules by constructor's arguments and task, and what the last call is made of."""
 
     def __init__(self, wire: Wire, source: str, gpu: str, torch_ops: bool) -> None:
         self._source = source
@@ -58,7 +59,7 @@ class Runner:
         self._loader = Loader(source, self._memory)
         self._loader.install()
         self._module = ModuleType(MODULE)
-        self._models: dict[str, torch.nn.Module] = {}
+        self._models: dict[tuple[str, str], torch.nn.Module] = {}
         self._model: torch.nn.Module | None = None
         self._kept: tuple[DeviceTensor, ...] = ()
 
@@ -67,7 +68,7 @@ class Runner:
         if message["do"] == "load":
             return self._done("load", self._load)
         if message["do"] == "construct":
-            done = self._done("wrapper-error", lambda: self._construct(message["init"]))
+            done = self._done("wrapper-error", lambda: self._construct(message["init"], message["task"]))
             return done | ({} if "problem" in done or done["wanted"] else {"places": self._places()})
         if message["do"] == "forward":
             self._operators.begin(counting=True)
@@ -102,11 +103,15 @@ class Runner:
         if not isinstance(self._module.__dict__.get("ModelNew"), type):
             raise TypeError("there is no class ModelNew")
 
-    def _construct(self, init: str) -> None:
-        if init not in self._models:
+    def _construct(self, init: str, task: str) -> None:
+        names = self._module.__dict__
+        names.update(
+            (name, size) for name, size in sizes_of(self._source, task).items() if type(names.get(name)) is int
+        )
+        if (init, task) not in self._models:
             torch.manual_seed(0)
-            self._models[init] = self._module.__dict__["ModelNew"](*literal_eval(init)).cuda()
-        self._model = self._models[init]
+            self._models[init, task] = names["ModelNew"](*literal_eval(init)).cuda()
+        self._model = self._models[init, task]
 
     def _places(self) -> list[Place]:
         assert self._model is not None

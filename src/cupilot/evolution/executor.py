@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 Work = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
+LOOK_S = 0.5
+
+
+def wait_for(future: Future[Any]) -> None:
+    """Until it is done, whatever became of it.
+
+    A signal that comes just before Python begins to wait is answered only when the wait ends; so no wait is long.
+    """
+    while not future.done():
+        with suppress(TimeoutError, CancelledError):
+            future.exception(LOOK_S)
 
 
 class LocalExecutor:

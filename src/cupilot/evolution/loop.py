@@ -24,6 +24,7 @@ from cupilot.contracts import Agents, Brief, Executor, Store
 from cupilot.errors import CupilotError, ModelError
 from cupilot.evolution.budget import Spending
 from cupilot.evolution.development import Assignment, Development, develop
+from cupilot.evolution.executor import wait_for
 from cupilot.evolution.ledger import Ledger, fitness
 from cupilot.evolution.memory import Evaluator, Memory
 from cupilot.evolution.operators import Shares
@@ -337,6 +338,7 @@ class _Search:
     def take(self) -> None:
         """Wait for the oldest candidate and take it in."""
         assignment, future = self.pending[0]
+        wait_for(future)
         development = future.result()
         if assignment.generation > self.shown:  # the first of a generation: the one before is complete
             self.report("generation", self.shown)
@@ -392,6 +394,7 @@ class _Search:
         try:
             self.report("stopping", self.shown)
             for _, future in self.pending:
+                wait_for(future)
                 if future.cancelled() or future.exception() is not None:
                     break
                 self.ledger.admit(future.result())

@@ -14,6 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 from cupilot.gpu.plot_labels import Box, Labels, slanted_boxes, text_box, text_width
 from cupilot.gpu.roofline import BETWEEN, COMPUTE_BOUND, LEVELS, MEMORY_BOUND, Roof
 from cupilot.gpu.standing import Position
+from cupilot.numbers import quantity
 
 WIDTH, HEIGHT = 960, 600
 FRAME = Box(84.0, 64.0, WIDTH - 28.0, HEIGHT - 72.0)
@@ -84,13 +85,6 @@ def dots_of(places: Sequence[Position]) -> tuple[Dot, ...]:
 def roofline_svg(roof: Roof, dots: Sequence[Dot], title: str = "", subtitle: str = "") -> str:
     """The picture's text; dots without a place on logarithmic axes are left out."""
     return _Picture(roof, tuple(d for d in dots if d.intensity > 0 and d.flop_per_s > 0)).svg(title, subtitle)
-
-
-def quantity(value: float, unit: str) -> str:
-    """Three digits and a prefix, such as ``1.77 TB/s``."""
-    prefixes = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (0.0, ""))
-    factor, letter = next(step for step in prefixes if value >= step[0])
-    return f"{value / (factor or 1.0):.3g} {letter}{unit}"
 
 
 @dataclass

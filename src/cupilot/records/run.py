@@ -51,7 +51,8 @@ class RunInfo:
     so it belongs to the run and not to the machine.  ``guided`` and ``pooled`` are
     false for ablations; ``timeout_s`` is what one candidate may take,
     ``models`` are (role, name) pairs of LLM agents, ``kernel`` is a first kernel given by the user,
-    ``precision`` what the task may compute in.
+    ``precision`` what the task may compute in, ``gpu`` the name of the device's `GpuSpec`, which ``cuda:0`` does not
+    tell; empty in runs of old.
     """
 
     task: str
@@ -72,6 +73,7 @@ class RunInfo:
     models: tuple[tuple[str, str], ...] = ()
     kernel: str = ""
     precision: str = "fp32"
+    gpu: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from cupilot.gpu import GpuSpec, occupancy
 from cupilot.gpu.roofline import profile_work
 from cupilot.gpu.timing import launch_parts, line_seconds
+from cupilot.numbers import PAGE
 from cupilot.records import Individual, Launch, Profile
-from cupilot.report.numbers import grouped, percent, quantity
 from cupilot.report.steps import Part, parts
 
 BY_TIME, BY_INSTRUCTIONS = "modelled time", "warp instructions"
@@ -133,14 +133,14 @@ def _used(size: tuple[int, int, int]) -> tuple[int, ...]:
 
 def _shared(profile: Profile, spec: GpuSpec | None) -> str:
     launch = _longest(profile, spec)
-    return quantity(launch.resources.static_shared_bytes + launch.dynamic_shared_bytes, "B")
+    return PAGE.quantity(launch.resources.static_shared_bytes + launch.dynamic_shared_bytes, "B")
 
 
 def _occupancy(profile: Profile, spec: GpuSpec | None) -> str:
     if spec is None:
         return ""
     launch = _longest(profile, spec)
-    return percent(occupancy(spec, launch.threads, launch.resources, launch.dynamic_shared_bytes).fraction)
+    return PAGE.percent(occupancy(spec, launch.threads, launch.resources, launch.dynamic_shared_bytes).fraction)
 
 
 def _per_request(profile: Profile, spec: GpuSpec | None) -> str:
@@ -154,7 +154,7 @@ def _conflicts(profile: Profile, spec: GpuSpec | None) -> str:
     conflicts, wavefronts = (
         sum(profile.total(f"shared_{kind}_{what}") for kind in KINDS) for what in ("conflicts", "wavefronts")
     )
-    return percent(conflicts / wavefronts) if wavefronts else ""
+    return PAGE.percent(conflicts / wavefronts) if wavefronts else ""
 
 
 def _lanes(profile: Profile, spec: GpuSpec | None) -> str:
@@ -170,13 +170,13 @@ READINGS: tuple[tuple[str, str, Reading], ...] = (
     ("bytes spilled, longest launch", "ptxas", lambda p, spec: str(_longest(p, spec).resources.spill_bytes)),
     ("shared memory per block, longest launch", "ptxas, run", _shared),
     ("occupancy, longest launch", "model", _occupancy),
-    ("warp instructions", "PTX", lambda profile, spec: quantity(profile.total("warp_instructions"))),
+    ("warp instructions", "PTX", lambda profile, spec: PAGE.quantity(profile.total("warp_instructions"))),
     ("active lanes of 32", "PTX", _lanes),
-    ("operations", "PTX", lambda profile, spec: quantity(profile_work(profile).flop, "flop")),
+    ("operations", "PTX", lambda profile, spec: PAGE.quantity(profile_work(profile).flop, "flop")),
     ("sectors per global request", "PTX, SASS", _per_request),
     ("wavefronts lost to bank conflicts", "PTX, SASS", _conflicts),
-    ("bytes through L2", "model", lambda profile, spec: quantity(profile_work(profile).l2_bytes, "B")),
-    ("bytes through DRAM", "model", lambda profile, spec: quantity(profile_work(profile).dram_bytes, "B")),
-    ("barriers", "PTX", lambda profile, spec: grouped(profile.total("barriers"))),
+    ("bytes through L2", "model", lambda profile, spec: PAGE.quantity(profile_work(profile).l2_bytes, "B")),
+    ("bytes through DRAM", "model", lambda profile, spec: PAGE.quantity(profile_work(profile).dram_bytes, "B")),
+    ("barriers", "PTX", lambda profile, spec: PAGE.grouped(profile.total("barriers"))),
 )
 """What is compared: its name, where it is from, and how it is read."""

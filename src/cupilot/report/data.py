@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from cupilot.evolution.budget import WORDS as BUDGET_WORDS
+from cupilot.numbers import PAGE, TimeUnit
 from cupilot.records import Individual, Move, RunInfo, Timing
 from cupilot.report.costs import Fact, PartRow, facts, part_rows
 from cupilot.report.lineage import Lineage, lineage
-from cupilot.report.numbers import TimeUnit, time_unit
 from cupilot.report.run import Asked, Run
 from cupilot.report.run_charts import Chart, convergence, roofline
 from cupilot.report.sources import Sources, sources
@@ -86,7 +86,7 @@ def run_view(run: Run) -> RunView:
     several = plain is not None and best is not None
     return RunView(
         run=run,
-        unit=time_unit([one.time_s for one in run.ranked]),
+        unit=PAGE.time_unit([one.time_s for one in run.ranked]),
         headlines=headlines(run),
         moves=() if best is None else tuple(shown_move(move, deck) for move in best.strategy.moves),
         guidance=next((text for kind, text in reversed(run.notes) if kind == "guidance"), ""),

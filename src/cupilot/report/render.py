@@ -14,7 +14,7 @@ import jinja2
 from markupsafe import Markup
 
 from cupilot import __version__
-from cupilot.report import numbers
+from cupilot.numbers import PAGE
 from cupilot.report.chart import drawing_code
 from cupilot.report.run_charts import made_by
 from cupilot.strategies.algebra import move_text
@@ -27,11 +27,11 @@ def breakable(name: str) -> Markup:
 
 _FILTERS = (
     breakable,
-    numbers.duration,
-    numbers.ratio,
-    numbers.percent,
-    numbers.quantity,
-    numbers.grouped,
+    PAGE.duration,
+    PAGE.ratio,
+    PAGE.percent,
+    PAGE.quantity,
+    PAGE.grouped,
     made_by,
     move_text,
 )

@@ -80,14 +80,14 @@ def read_run(folder: Path) -> Run:
         result = store.result()
         individuals, notes = tuple(store.individuals()), tuple(store.notes())
     asked = () if info is None or not info.models else totals(recorded_calls(folder))
-    spec = None if info is None else spec_of(info.device)
+    spec = None if info is None else spec_of(info)
     return Run(folder.absolute().name, info, individuals, notes, "" if result is None else result.stopped, asked, spec)
 
 
-def spec_of(device: str) -> GpuSpec | None:
-    """Of a virtual device; what stands behind ``cuda:0`` is not in the store."""
+def spec_of(info: RunInfo) -> GpuSpec | None:
+    """None where the GPU is not in the catalogue, or the run does not say which one it was."""
     try:
-        return load_spec(device.removeprefix("virtual:"))
+        return load_spec(info.gpu or info.device.removeprefix("virtual:"))
     except DeviceError:
         return None
 

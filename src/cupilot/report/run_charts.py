@@ -18,9 +18,10 @@ from cupilot.gpu.roofline import (
     roof_of,
 )
 from cupilot.gpu.standing import position
+from cupilot.gpu.units import sources_of
+from cupilot.numbers import PAGE
 from cupilot.records import Individual
 from cupilot.report.chart import Row, Scalar, chart, decades, fine_ticks
-from cupilot.report.numbers import duration, quantity, time_unit
 from cupilot.report.run import Run
 
 LOW, HIGH = 1 / 3, 3.0
@@ -81,7 +82,7 @@ def roofline(run: Run) -> Chart | None:
         "zones": _zones(ridges, x_domain),
     }  # fmt: skip
     placed = {dot["id"] for dot in dots}
-    notes = [f"{roof.gpu}, {roof.precision}; {scale.word} are counted, bytes of L2 and DRAM modelled"]
+    notes = [f"{roof.gpu}, {roof.precision}; {_origins(best, scale)}"]
     if scale is INSTRUCTIONS:
         notes.append("no kernel of this run makes floating-point operations that count, so instructions stand for them")
     if missing := len(run.individuals) - len(placed):
@@ -94,6 +95,16 @@ def roofline(run: Run) -> Chart | None:
         unit=f" {scale.unit} per byte of ", generations=_generations(run), generation_ticks=_generation_ticks(run),
     )  # fmt: skip
     return Chart(text, tuple(notes))
+
+
+def _origins(best: Individual, scale: Scale) -> str:
+    """Where times, operations and bytes are from; they are the same for all that are ranked."""
+    timing, profile = best.evaluation.timing, best.evaluation.profile
+    assert timing is not None, "ranked individuals have a time"
+    assert profile is not None, "the best has a profile where there is a roofline"
+    of_bytes = {sources_of(launch, ("dram_read_bytes", "dram_write_bytes")) for launch in profile.launches}
+    measured = "measured by ncu" if of_bytes == {"ncu"} else "modelled"
+    return f"times are {timing.source}, {scale.word} are counted, bytes of L2 and DRAM {measured}"
 
 
 def _ceilings(roof: Roof, spec: GpuSpec, scale: Scale) -> list[tuple[str, float]]:
@@ -116,10 +127,10 @@ def _roofs(
         left = max(x_domain[0], y_domain[0] / speed)
         lines += [{"roof": level, "x": x, "y": x * speed} for x in (left, peak / speed)]
         at = max(left, y_domain[0] * LABEL_HEIGHTS[level] / speed)
-        labels.append({"label": f"{level} {quantity(speed, 'B/s')}", "x": at, "y": at * speed, "side": "left"})
+        labels.append({"label": f"{level} {PAGE.quantity(speed, 'B/s')}", "x": at, "y": at * speed, "side": "left"})
     for name, value in ceilings:
         lines += [{"roof": name, "x": x, "y": value} for x in (value / roof.l1_bytes_per_s, x_domain[1])]
-        labels.append({"label": f"{name} {quantity(value, unit)}", "x": x_domain[1], "y": value, "side": "right"})
+        labels.append({"label": f"{name} {PAGE.quantity(value, unit)}", "x": x_domain[1], "y": value, "side": "right"})
     return labels, lines
 
 
@@ -139,7 +150,7 @@ def _dot(one: Individual, run: Run, roof: Roof, scale: Scale) -> Row | None:
     intensities = {level: amount / work.bytes(level) for level in LEVELS if work.bytes(level) > 0}
     return {
         **_common(one, run), **intensities, "y": rate, "zone": position(roof, "", work, timing).zone,
-        "rate": quantity(rate, f"{scale.unit}/s"),
+        "rate": PAGE.quantity(rate, f"{scale.unit}/s"),
     }  # fmt: skip
 
 
@@ -147,7 +158,7 @@ def _common(one: Individual, run: Run) -> dict[str, Scalar]:
     """What every dot of an individual has, in both charts."""
     best, plain, timing = run.best, run.plain, one.evaluation.timing
     kind = "best" if one is best else "plain" if one is plain else "other"
-    time = "" if timing is None else f"{duration(timing.time_s)} ({timing.source})"
+    time = "" if timing is None else f"{PAGE.duration(timing.time_s)} ({timing.source})"
     return {
         "id": one.id, "kind": kind, "generation": one.generation, "rank": ("other", "plain", "best").index(kind),
         "individual": f"{one.id} ({kind})" if kind != "other" else str(one.id), "made": made_by(one), "time": time,
@@ -184,7 +195,7 @@ def convergence(run: Run) -> Chart | None:
     if best is None or run.plain is None:
         return None
     ranked = {one.id for one in run.ranked}
-    unit = time_unit([one.time_s for one in run.ranked])
+    unit = PAGE.time_unit([one.time_s for one in run.ranked])
     points: list[Row] = []
     failed: list[Row] = []
     line: list[Row] = []

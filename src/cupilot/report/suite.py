@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cupilot.evolution.standings import FAST, Figures, Standing, by_category, comparisons, figures, other_systems
+from cupilot.numbers import PAGE
 from cupilot.report.chart import Row, chart, fine_ticks
-from cupilot.report.numbers import duration, ratio
 from cupilot.report.run_charts import Chart
 from cupilot.tasks.suite import TITLES
 
@@ -74,11 +74,13 @@ def speedups(standings: Sequence[Standing], systems: Sequence[str]) -> Chart | N
     dots: list[Row] = []
     for each in standings:
         if each.speedup is not None and each.time_ms is not None:
-            dots.append(_dot(each, OURS, each.speedup, f"{duration(each.time_ms / 1e3)} ({each.source})"))
+            dots.append(_dot(each, OURS, each.speedup, f"{PAGE.duration(each.time_ms / 1e3)} ({each.source})"))
         for system in systems:
             found = recorded(each, system)
             if found.speedup is not None and found.time_ms is not None:
-                dots.append(_dot(each, TITLES[system], found.speedup, f"{duration(found.time_ms / 1e3)} (recorded)"))
+                dots.append(
+                    _dot(each, TITLES[system], found.speedup, f"{PAGE.duration(found.time_ms / 1e3)} (recorded)")
+                )
     if not dots:
         return None
     values = [float(str(dot["x"])) for dot in dots]
@@ -95,6 +97,6 @@ def speedups(standings: Sequence[Standing], systems: Sequence[str]) -> Chart | N
 
 def _dot(each: Standing, system: str, speedup: float, time: str) -> Row:
     return {
-        "problem": each.name, "category": each.category, "system": system, "x": speedup, "speedup": ratio(speedup),
-        "time": time, "label": f"{each.name}, {system}: {ratio(speedup)}",
+        "problem": each.name, "category": each.category, "system": system, "x": speedup, "speedup": PAGE.ratio(speedup),
+        "time": time, "label": f"{each.name}, {system}: {PAGE.ratio(speedup)}",
     }  # fmt: skip

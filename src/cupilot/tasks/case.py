@@ -79,9 +79,10 @@ class Drawn:
         return self._bound[expressions]
 
     def _for_modelnew(self) -> tuple[Any, ...]:
-        """The constructor's arguments as Python text, inputs, and the module's tensors with their names."""
+        """Constructor's arguments as Python text, inputs, the module's tensors with their names, the task's text."""
         named = [*self.model.named_parameters(), *self.model.named_buffers()]
-        return repr(self.init_inputs), self.inputs, [name for name, _ in named], [tensor for _, tensor in named]
+        names, tensors = [name for name, _ in named], [tensor for _, tensor in named]
+        return repr(self.init_inputs), self.inputs, names, tensors, self.task.source
 
     def _evaluated(self, expressions: str) -> tuple[Any, ...]:
         return evaluate_expressions(expressions, self.inputs, self.model, self.init)

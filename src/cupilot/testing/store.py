@@ -9,6 +9,7 @@ import pytest
 
 from cupilot.contracts import Store
 from cupilot.errors import StoreError
+from cupilot.records import Failure
 from cupilot.testing.samples import FAILED, INDIVIDUAL, INFO, RESULT, STRATEGY
 
 
@@ -39,6 +40,18 @@ class StoreContract:
         store.begin(INFO)
         store.add(failed)
         assert list(store.individuals()) == [failed]
+        store.close()
+
+    def test_text_that_no_file_can_hold_loses_nothing(self, store: Store) -> None:
+        """A candidate's process chooses the words of its failure, halves of characters included."""
+        bad = Failure("build", "compile-\ud800error", "half \udc80 of a character", "and \udfff more")
+        failed = replace(INDIVIDUAL, evaluation=replace(FAILED, failure=bad))
+        store.begin(INFO)
+        store.add(failed)
+        store.note("select", "because of \ud800")
+        store.add(replace(INDIVIDUAL, id=1))
+        assert list(store.individuals()) == [failed, replace(INDIVIDUAL, id=1)]
+        assert [kind for kind, _ in store.notes()] == ["select"]
         store.close()
 
     def test_keeps_decisions_in_order(self, store: Store) -> None:

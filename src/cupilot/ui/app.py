@@ -17,7 +17,7 @@ from starlette.routing import Route
 from cupilot.errors import CupilotError, UserError
 from cupilot.ui.asking import read_new_run
 from cupilot.ui.comparing import compare
-from cupilot.ui.desk import Desk, Row
+from cupilot.ui.desk import Desk, Row, SuiteRow
 from cupilot.ui.events import MEDIA_TYPE, Watch, changes
 from cupilot.ui.pages import STATIC, Pages, as_json, static
 from cupilot.ui.runs import RUNNING
@@ -31,6 +31,7 @@ from cupilot.ui.security import (
     Refused,
     read_form,
 )
+from cupilot.ui.suites import SuiteSummary
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -60,6 +61,9 @@ class App:
             Route("/run/{name:path}", self.show_run),
             Route("/run-events/{name:path}", self.run_events),
             Route("/report/{name:path}", self.report),
+            Route("/suite/{name:path}", self.show_suite),
+            Route("/suite-events/{name:path}", self.suite_events),
+            Route("/suite-report/{name:path}", self.suite_report),
             Route("/said/{name:path}", self.said),
             Route("/compare", self.compare),
             Route("/new", self.new),
@@ -81,8 +85,8 @@ class App:
     # --- pages -----------------------------------------------------------------------------
 
     async def list_runs(self, request: Request) -> Response:
-        rows = await run_in_threadpool(self.desk.rows)
-        return self.page("runs.html.j2", rows=rows, root=str(self.desk.runs.root))
+        rows, suites = await self.all_rows()
+        return self.page("runs.html.j2", rows=rows, suites=suites, root=str(self.desk.runs.root))
 
     async def show_run(self, request: Request) -> Response:
         row = await self.row(request)
@@ -91,11 +95,21 @@ class App:
     def run_page(self, row: Row, problem: str = "", status: int = 200) -> Response:
         return self.page("run.html.j2", status, row=row, problem=problem)
 
+    async def show_suite(self, request: Request) -> Response:
+        row = await self.suite(request)
+        return self.problem(404, "There is no such benchmark.") if row is None else self.page("suite.html.j2", row=row)
+
     async def report(self, request: Request) -> Response:
-        """The report alone, in a sandbox whoever opens it."""
+        return await self.sandboxed(self.desk.report, request)
+
+    async def suite_report(self, request: Request) -> Response:
+        return await self.sandboxed(self.desk.suite_report, request)
+
+    async def sandboxed(self, make: Callable[[str], str | None], request: Request) -> Response:
+        """A report alone, in a sandbox whoever opens it."""
         headers = {POLICY_HEADER: REPORT_POLICY}
         try:
-            text = await run_in_threadpool(self.desk.report, request.path_params["name"])
+            text = await run_in_threadpool(make, request.path_params["name"])
         except CupilotError as error:
             return HTMLResponse(self.pages.render("no_report.html.j2", why=str(error)), headers=headers)
         if text is None:
@@ -171,13 +185,14 @@ class App:
     # --- events ----------------------------------------------------------------------------
 
     async def list_events(self, request: Request) -> Response:
-        async def look() -> tuple[Row, ...]:
-            return await run_in_threadpool(self.desk.rows)
+        def show(found: tuple[tuple[Row, ...], tuple[SuiteSummary, ...]]) -> str:
+            rows, suites = found
+            return as_json(
+                html=self.pages.render("rows.html.j2", rows=rows),
+                suites=self.pages.render("suites.html.j2", suites=suites),
+            )
 
-        def show(rows: tuple[Row, ...]) -> str:
-            return as_json(html=self.pages.render("rows.html.j2", rows=rows))
-
-        return _stream(changes("runs", look, show, self.watch))
+        return _stream(changes("runs", self.all_rows, show, self.watch))
 
     async def run_events(self, request: Request) -> Response:
         async def look() -> Row | None:
@@ -185,10 +200,23 @@ class App:
 
         def show(row: Row | None) -> str:
             if row is None:
-                return as_json(html="", say="", individuals=0, running=False)
+                return as_json(html="", say="", count=0, running=False)
             html = self.pages.render("header.html.j2", row=row, form_secret=self.access.form_secret)
             say = self.pages.render("say.txt.j2", row=row)
-            return as_json(html=html, say=say, individuals=row.run.individuals, running=row.run.state == RUNNING)
+            return as_json(html=html, say=say, count=row.run.individuals, running=row.run.state == RUNNING)
+
+        return _stream(changes("run", look, show, self.watch))
+
+    async def suite_events(self, request: Request) -> Response:
+        async def look() -> SuiteRow | None:
+            return await self.suite(request)
+
+        def show(row: SuiteRow | None) -> str:
+            if row is None:
+                return as_json(html="", say="", count=0, running=False)
+            html = self.pages.render("suite_header.html.j2", row=row)
+            say = f"{row.suite.correct} of {row.suite.problems} problems have a kernel"
+            return as_json(html=html, say=say, count=row.suite.problems, running=row.running)
 
         return _stream(changes("run", look, show, self.watch))
 
@@ -216,6 +244,12 @@ class App:
 
     async def row(self, request: Request) -> Row | None:
         return await run_in_threadpool(self.desk.row, request.path_params["name"])
+
+    async def all_rows(self) -> tuple[tuple[Row, ...], tuple[SuiteSummary, ...]]:
+        return await run_in_threadpool(lambda: (self.desk.rows(), self.desk.suites.summaries()))
+
+    async def suite(self, request: Request) -> SuiteRow | None:
+        return await run_in_threadpool(self.desk.suite, request.path_params["name"])
 
     def page(self, template: str, status: int = 200, **values: object) -> Response:
         # what everybody may see must not carry the secret of the other forms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cupilot.report.numbers import ratio
+from cupilot.numbers import PAGE
 from cupilot.ui.desk import Row
 from cupilot.ui.runs import Best
 
@@ -64,4 +64,4 @@ def _verdict(left: Row, right: Row) -> str:
     if abs(gain - 1) <= EQUAL:
         return f"Their best kernels are equally fast ({mine.source})."
     faster, factor = (one.name, gain) if gain > 1 else (other.name, 1 / gain)
-    return f"The best kernel of {faster} is {ratio(factor)} as fast as the other ({mine.source})."
+    return f"The best kernel of {faster} is {PAGE.ratio(factor)} as fast as the other ({mine.source})."

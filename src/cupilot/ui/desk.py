@@ -12,8 +12,11 @@ from cupilot.ui.asking import Choices, NewRun, prepare, task_files
 from cupilot.ui.paths import SEPARATOR, below
 from cupilot.ui.processes import SAID, Job, Jobs, tail
 from cupilot.ui.runs import FINISHED, RUNNING, STOPPED, RunsFolder, RunSummary
+from cupilot.ui.suites import SuitesFolder, SuiteSummary
 
 KEPT_REPORTS = 4
+Report = Callable[[Path], str]
+"""From a folder to a page."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,18 @@ class Row:
         return run.why
 
 
+@dataclass(frozen=True)
+class SuiteRow:
+    """A benchmark and its runs."""
+
+    suite: SuiteSummary
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def running(self) -> bool:
+        return any(row.run.state == RUNNING for row in self.rows)
+
+
 class Desk:
     """What can be seen and done.  For any thread; a `UserError` says why something cannot be done."""
 
@@ -54,16 +69,18 @@ class Desk:
         runs: RunsFolder,
         jobs: Jobs,
         choices: Choices,
-        report: Callable[[Path], str],
+        report: Report,
+        suite_report: Report,
         clock: Callable[[], float],
     ) -> None:
         self.runs = runs
         self.jobs = jobs
         self.choices = choices
         self.clock = clock
-        self._report = report
+        self.suites = SuitesFolder(runs.root)
+        self._report, self._suite_report = report, suite_report
         self._lock = Lock()
-        self._reports: dict[str, tuple[RunSummary, str]] = {}
+        self._reports: dict[Path, tuple[RunSummary | SuiteSummary, str]] = {}
 
     def rows(self) -> tuple[Row, ...]:
         stored = [self._row(run) for run in self.runs.summaries()]
@@ -87,14 +104,27 @@ class Desk:
     def report(self, name: str) -> str | None:
         """The report's text; made once for each state of a run, since that takes a second or more."""
         folder, run = self.runs.path(name), self.runs.summary(name)
-        if folder is None or run is None:
-            return None
+        return None if folder is None or run is None else self._kept(folder, run, self._report)
+
+    def suite(self, name: str) -> SuiteRow | None:
+        """A benchmark; None where there is none."""
+        found = self.suites.summary(name)
+        return (
+            None if found is None else SuiteRow(found, tuple(row for row in self.rows() if found.holds(row.run.name)))
+        )
+
+    def suite_report(self, name: str) -> str | None:
+        """The report's text, see `report`."""
+        folder, suite = self.suites.path(name), self.suites.summary(name)
+        return None if folder is None or suite is None else self._kept(folder, suite, self._suite_report)
+
+    def _kept(self, folder: Path, state: RunSummary | SuiteSummary, make: Report) -> str:
         with self._lock:
-            known = self._reports.pop(name, None)
-        if known is None or known[0] != run:
-            known = (run, self._report(folder))
+            known = self._reports.pop(folder, None)
+        if known is None or known[0] != state:
+            known = (state, make(folder))
         with self._lock:
-            self._reports[name] = known
+            self._reports[folder] = known
             while len(self._reports) > KEPT_REPORTS:
                 self._reports.pop(next(iter(self._reports)))
         return known[1]

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import jinja2
 
 from cupilot import __version__
-from cupilot.report.numbers import duration, percent, ratio
+from cupilot.numbers import PAGE
 
 STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 MARKS = {"running": "▶", "stopped": "■", "finished": "✓", "unreadable": "!"}
@@ -34,7 +34,7 @@ class Pages:
             lstrip_blocks=True,
         )
         self._environment.filters |= {
-            "duration": duration, "ratio": ratio, "percent": percent, "ago": self._ago, "moment": moment,
+            "duration": PAGE.duration, "ratio": PAGE.ratio, "percent": PAGE.percent, "ago": self._ago, "moment": moment,
             "line": line, "part": quote, "sign": sign,
         }  # fmt: skip
         self._environment.globals |= {"version": __version__, "marks": MARKS, "width": WIDTH, "height": HEIGHT}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 LONGEST_NAME = 1000
 SEPARATOR = "/"
+DEEPEST = 4
+"""Folders within folders that are looked into; ``cupilot bench`` has its runs two deep."""
 
 
 def below(root: Path, name: str) -> Path | None:
@@ -22,6 +26,15 @@ def below(root: Path, name: str) -> Path | None:
     except (OSError, RuntimeError, ValueError):  # RuntimeError: links in a circle
         return None
     return path if path.is_relative_to(real_root) and path != real_root else None
+
+
+def holders(root: Path, file: str) -> Iterator[str]:
+    """The names of the folders that hold a file of this name, the root's own being empty; links are not followed."""
+    for folder, inside, files in os.walk(root):
+        relative = Path(folder).relative_to(root)
+        inside[:] = sorted(each for each in inside if is_plain(each) and len(relative.parts) < DEEPEST)
+        if file in files:
+            yield relative.as_posix() if relative.parts else ""
 
 
 def is_plain(name: str) -> bool:

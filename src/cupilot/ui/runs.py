@@ -5,7 +5,6 @@ A store is read again only when it has changed, so that looking at a hundred run
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -19,13 +18,11 @@ from cupilot.evolution.loop import WHY
 from cupilot.evolution.result import moves_text
 from cupilot.evolution.store import FILE, LOG, Outline, SqliteStore, read_store
 from cupilot.records import Individual, RunInfo, Timing
-from cupilot.ui.paths import SEPARATOR, below, is_plain
+from cupilot.ui.paths import SEPARATOR, below, holders
 from cupilot.ui.writing import is_written
 
 RUNNING, STOPPED, FINISHED, UNREADABLE = STATES = ("running", "stopped", "finished", "unreadable")
 INTERRUPTED = "interrupted"
-DEEPEST = 4
-"""Folders within folders that are looked into; ``cupilot bench`` has its runs two deep."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +91,7 @@ class RunsFolder:
         return folder
 
     def names(self) -> Iterator[str]:
-        for folder, inside, files in os.walk(self.root):
-            relative = Path(folder).relative_to(self.root)
-            deep = len(relative.parts)
-            inside[:] = sorted(each for each in inside if is_plain(each) and deep < DEEPEST)
-            if FILE in files and deep and self.path(name := relative.as_posix()) is not None:
-                yield name
+        yield from (name for name in holders(self.root, FILE) if self.path(name) is not None)
 
     def summaries(self) -> tuple[RunSummary, ...]:
         """All runs, those that changed last first."""

@@ -16,10 +16,10 @@ from pathlib import Path
 import uvicorn
 
 from cupilot.errors import UserError
-from cupilot.report import run_report
+from cupilot.report import run_report, suite_report
 from cupilot.ui.app import App
 from cupilot.ui.asking import Choices
-from cupilot.ui.desk import Desk
+from cupilot.ui.desk import Desk, Report
 from cupilot.ui.events import REST_S, Watch
 from cupilot.ui.pages import Pages
 from cupilot.ui.processes import Jobs, Start
@@ -66,7 +66,8 @@ class LiveServer:
         choices: Choices,
         start: Start,
         clock: Callable[[], float],
-        report: Callable[[Path], str] = run_report,
+        report: Report = run_report,
+        suite_report: Report = suite_report,
         rest_s: float = REST_S,
     ) -> None:
         self._socket = _bind(settings.host, settings.port)
@@ -74,7 +75,7 @@ class LiveServer:
         self.access = make_access(settings, self.port)
         self._host = settings.host
         self._jobs = Jobs(start, clock)
-        desk = Desk(RunsFolder(settings.root), self._jobs, choices, report, clock)
+        desk = Desk(RunsFolder(settings.root), self._jobs, choices, report, suite_report, clock)
         watch = Watch(asyncio.sleep, lambda: self._server.should_exit, rest_s)
         app = App(desk, self.access, Pages(clock), watch)
         config = uvicorn.Config(

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from cupilot.cli.choices import add_json
 from cupilot.cli.environment import cache_folder, llm_keys, sandbox_choice
-from cupilot.cli.terminal import Terminal, duration
+from cupilot.cli.terminal import Terminal
+from cupilot.numbers import duration
 
 HELP = "say what is present and usable"
 OK, ABSENT, BROKEN = "ok", "absent", "broken"

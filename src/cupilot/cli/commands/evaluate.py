@@ -7,9 +7,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, add_precision, choose_device, prepare, seconds
-from cupilot.cli.terminal import Terminal, duration, ratio
+from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
 from cupilot.evolution.result import evaluation_report, repeat_report
+from cupilot.numbers import duration, ratio
 from cupilot.records import Evaluation, Kernel, Timing
 
 LOG_LINES = 20

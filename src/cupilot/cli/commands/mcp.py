@@ -5,6 +5,7 @@ Paths that an agent names must lie below the working folder.
 
 from __future__ import annotations
 
+import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from importlib.util import find_spec
@@ -26,6 +27,8 @@ def run(options: Namespace, terminal: Terminal) -> int:
         raise MachineError("cupilot mcp needs the package mcp: pip install 'cupilot[mcp]'")
     from cupilot.mcp.server import make_server
 
+    # there is nothing to keep, and reading standard input, which a thread does, cannot be interrupted
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     root = Path(options.root).resolve()
     worker = (sys.executable, "-P", "-m", "cupilot.mcp.worker", str(cache_folder()), sandbox_choice())
     make_server(worker, root).run("stdio")

@@ -85,6 +85,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
         models=models,
         kernel=kernel,
         precision=options.precision,
+        gpu=device.spec.name,
     )
     lengths = Lengths(options.prompt_tokens, options.reply_tokens)
     if options.estimate:

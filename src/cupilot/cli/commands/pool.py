@@ -11,8 +11,9 @@ from rich.markup import escape
 
 from cupilot.cli.choices import add_json
 from cupilot.cli.environment import cache_folder
-from cupilot.cli.terminal import Terminal, duration, ratio
+from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
+from cupilot.numbers import duration, ratio
 
 if TYPE_CHECKING:
     from cupilot.records.pool import PoolRecord

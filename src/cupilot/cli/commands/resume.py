@@ -43,6 +43,8 @@ def run(options: Namespace, terminal: Terminal) -> int:
         replace_file(folder / TASK_FILE, info.task_source)
         task = replace(load_task(folder / TASK_FILE, info.precision), name=info.task)
         device = choose_device(info.device, terminal)
+        if info.gpu and info.gpu != device.spec.name:
+            raise StoreError(f"{folder} was begun on {info.gpu}; {device.name} is {device.spec.name} here")
         known = store.repeat()
         memory = PoolMemory(task, info, store, pool_path(store, None))
         team = open_team(info, store, memory.deck, Lengths())

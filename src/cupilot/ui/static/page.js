@@ -38,29 +38,32 @@ function showRows(data) {
       if (box) box.checked = ticked.has(box.value);
       return row;
     }));
+    document.getElementById("suites").replaceChildren(...parsed(data.suites, "section").childNodes);
   });
 }
 
-let shown = Number(main.dataset.individuals || 0);
+let shown = Number(main.dataset.count || 0);
 let told = "";
 
 function showHeader(data) {
   if (!data.html) return;
+  const open = [...document.querySelectorAll("#header details[open]")].map((one) => one.id);
   keepingFocus(() => document.getElementById("header").replaceChildren(...parsed(data.html, "section").childNodes));
+  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
   if (data.say !== told) document.getElementById("announce").textContent = told = data.say;
-  const more = data.individuals - shown;
+  const more = data.count - shown;
   const follow = document.getElementById("follow");
   document.getElementById("follow-label").hidden = !data.running;
-  if (more > 0 && (follow.checked || shown === 0)) return refresh(data.individuals);
+  if (more > 0 && (follow.checked || shown === 0)) return refresh(data.count);
   document.getElementById("refresh").hidden = more <= 0;
   document.getElementById("older").hidden = more <= 0;
-  document.getElementById("older").textContent = more === 1 ? "1 individual is newer" : `${more} individuals are newer`;
-  document.getElementById("refresh").dataset.individuals = data.individuals;
+  document.getElementById("older").textContent = more === 1 ? `1 ${main.dataset.what} is newer` : `${more} ${main.dataset.what}s are newer`;
+  document.getElementById("refresh").dataset.count = data.count;
 }
 
-function refresh(individuals) {
+function refresh(count) {
   const frame = document.getElementById("report");
-  shown = individuals;
+  shown = count;
   document.getElementById("refresh").hidden = document.getElementById("older").hidden = true;
   frame.src = frame.getAttribute("src");
 }
@@ -114,7 +117,7 @@ function pickTask(form) {
 
 if (main.dataset.events) watch();
 const button = document.getElementById("refresh");
-if (button) button.addEventListener("click", () => refresh(Number(button.dataset.individuals)));
+if (button) button.addEventListener("click", () => refresh(Number(button.dataset.count)));
 const form = document.getElementById("new");
 if (form) pickTask(form);
 showAges();
