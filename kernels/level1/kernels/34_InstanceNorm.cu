@@ -3,9 +3,7 @@
 // Recipe: norm_rows
 // Strategy:
 //   block-per-row
-//   block-size(threads=1024)
-//   register-cache
-//   shared-cache
+//   row-team(elements=16384)
 //   vector-load(width=4)
 //   warp-shuffle
 //   welford
@@ -23,11 +21,10 @@
 
 namespace {
 
-constexpr int kThreads = 1024;
-constexpr int kGroup = kThreads;  // threads that share a row
+constexpr int kThreads = 256;
+constexpr int kTeam = 16;  // blocks that share a row, if they can keep it
+constexpr int kElements = 16384;  // of a row, that a block can keep
 constexpr int kWidth = 4;
-constexpr int kSlots = 8;  // packs of a row that a thread keeps in registers
-constexpr int kReserved = 1 * 1024;  // bytes of shared memory that the reductions may use
 
 // Neighbouring floats that travel in one access; the address must be a multiple of the size.
 template <int Width>
@@ -113,57 +110,79 @@ __device__ __forceinline__ Part block_merge(Part part) {
     return warp_merge(mine);  // every warp repeats this, which spares a second barrier
 }
 
-// One block per row, in packs of Width floats.
-// The first part of a row is kept in registers, the next in shared memory.
-// What is not kept is read again from its end: that is what the caches still have.
-template <int Width>
+// What a block found made known to its team, and what all of them found. Fields of parts are `team` apart.
+template <class Part>
+__device__ __forceinline__ Part team_merge(Part part, float* found, unsigned* arrived, int member, unsigned team, unsigned expected) {
+    constexpr int kFields = sizeof(Part) / sizeof(float);
+    part = block_merge(part);
+    if (threadIdx.x < 32) {
+        if (threadIdx.x == 0) {
+#pragma unroll
+            for (int i = 0; i < kFields; ++i) __stcg(&found[i * team + member], part.at[i]);
+            __threadfence();  // the values must be there before the block counts
+            atomicAdd(arrived, 1u);
+        }
+        __syncwarp();
+        while (*static_cast<volatile unsigned*>(arrived) < expected) __nanosleep(50);
+        __threadfence();  // and read after it
+    }
+    __syncthreads();
+    Part all;
+    for (unsigned p = threadIdx.x % 32; p < team; p += 32) {
+        Part other;
+#pragma unroll
+        for (int i = 0; i < kFields; ++i) other.at[i] = __ldcg(&found[i * team + p]);
+        merge(all, other);
+    }
+    return warp_merge(all);  // every warp repeats this, in the same order
+}
+
+// A block per part of a row; `found` has room for 1 part of each, `arrived` counts a row's blocks.
 __global__ void __launch_bounds__(kThreads)
-normalize(const float* __restrict__ x, float* __restrict__ y, int64_t rows, int cols, int64_t held) {
-    const int64_t row = blockIdx.x;
-    const int rank = threadIdx.x;
-    const int64_t begin = row * cols;
+normalize(const float* __restrict__ x, float* __restrict__ y, int64_t cols, int chunk, unsigned team,
+          unsigned* started, unsigned* arrived, float* found) {
+    constexpr int kSlots = 64 / kWidth;  // packs that a thread keeps in registers
+    // places by the order of starting: a block waits only for those that run or come next
+    __shared__ unsigned place;
+    if (threadIdx.x == 0) place = atomicAdd(started, 1u);
+    __syncthreads();
+    const int64_t row = place / team;
+    const int member = place % team;
+    const int64_t skipped = min(int64_t(member) * chunk, cols);
+    const int64_t begin = row * cols + skipped;
+    const int length = int(min(cols - skipped, int64_t(chunk)));
     // whole packs from the first aligned address on; the few floats around them go to one thread each
-    const int head = int((Width - begin % Width) % Width);
-    const int packs = (cols - head) / Width;
-    const int edge = rank >= cols - packs * Width ? -1 : rank < head ? rank : packs * Width + rank;
+    const int head = min(int((kWidth - begin % kWidth) % kWidth), length);
+    const int packs = (length - head) / kWidth;
+    const int edge = threadIdx.x >= length - packs * kWidth ? -1 : threadIdx.x < head ? threadIdx.x : packs * kWidth + threadIdx.x;
     const float edge_value = edge >= 0 ? x[begin + edge] : 0.0f;
-    const auto* in = reinterpret_cast<const Pack<Width>*>(x + begin + head);
-    auto* out = reinterpret_cast<Pack<Width>*>(y + begin + head);
-    extern __shared__ __align__(16) float row_cache[];  // a thread re-reads only what it wrote itself: no barrier
-    auto* cached = reinterpret_cast<Pack<Width>*>(row_cache);
-    const int cache_begin = kSlots * kGroup;
-    const int rest = min(packs, cache_begin + int(held / Width));  // from here on nothing is kept
-    const int first = rest + rank;
-    const int last = first < packs ? first + (packs - 1 - first) / kGroup * kGroup : -1;
+    const auto* in = reinterpret_cast<const Pack<kWidth>*>(x + begin + head);
+    auto* out = reinterpret_cast<Pack<kWidth>*>(y + begin + head);
+    Pack<kWidth> kept[kSlots];
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s)
+        if (int(threadIdx.x) + s * kThreads < packs) kept[s] = in[threadIdx.x + s * kThreads];  // all loads on their way
 
     Stats stats;
     Part0 part0;
-    Pack<Width> kept[kSlots];
-#pragma unroll
-    for (int s = 0; s < kSlots; ++s) kept[s] = in[min(rank + s * kGroup, packs - 1)];  // all loads on their way
 #pragma unroll
     for (int s = 0; s < kSlots; ++s)
-        if (rank + s * kGroup < packs) absorb(part0, kept[s], stats);
-    for (int p = cache_begin + rank; p < rest; p += kGroup) {
-        const Pack<Width> v = in[p];
-        cached[p - cache_begin] = v;
-        absorb(part0, v, stats);
-    }
-    for (int p = first; p < packs; p += kGroup) absorb(part0, in[p], stats);
+        if (int(threadIdx.x) + s * kThreads < packs) absorb(part0, kept[s], stats);
     if (edge >= 0) absorb(part0, Pack<1>{edge_value}, stats);
-    finish(block_merge(part0), float(cols), stats);
+    float* found0 = found + row * int64_t(sizeof(Part0) / sizeof(float)) * team;
+    finish(team_merge(part0, found0, arrived + row, member, team, team), float(cols), stats);
 
-    const auto mapped = [&](Pack<Width> v, int p) {
+    const auto mapped = [&](Pack<kWidth> v, int p) {
 #pragma unroll
-        for (int j = 0; j < Width; ++j) v.at[j] = result(v.at[j], stats);
+        for (int j = 0; j < kWidth; ++j) v.at[j] = result(v.at[j], stats);
         out[p] = v;
     };
 #pragma unroll
     for (int s = 0; s < kSlots; ++s)
-        if (rank + s * kGroup < packs) mapped(kept[s], rank + s * kGroup);
-    for (int p = cache_begin + rank; p < rest; p += kGroup) mapped(cached[p - cache_begin], p);
-    for (int p = last; p >= rest; p -= kGroup) mapped(in[p], p);
-    if (edge >= 0) y[begin + edge] = result(edge_value, stats);
+        if (int(threadIdx.x) + s * kThreads < packs) mapped(kept[s], threadIdx.x + s * kThreads);
+    if (edge >= 0) {
+        y[begin + edge] = result(edge_value, stats);
+    }
 }
 
 bool aligned(const void* pointer, size_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
@@ -180,32 +199,30 @@ torch::Tensor forward(torch::Tensor x) {
     if (x.numel() == 0) return y;
     const int64_t rows = x.size(0) * x.size(1);
     const int64_t cols = x.size(2) * x.size(3);
-    const int64_t blocks = rows;
-    TORCH_CHECK(cols <= INT_MAX - kThreads && blocks <= INT_MAX, "x is too large for one launch");
-    const float* in = x.data_ptr<float>();
-    float* out = y.data_ptr<float>();
+
+    // as many blocks as the task's rows need; more for longer rows, and fewer for short ones
+    const int64_t fewest = (cols + kElements - 1) / kElements;
+    const int64_t most = (cols + kThreads - 1) / kThreads;
+    const int64_t team = fewest > kTeam ? fewest : most < kTeam ? most : kTeam;
+    const int64_t chunk = ((cols + team - 1) / team + 3) / 4 * 4;
+    TORCH_CHECK(cols <= INT_MAX && rows * team <= INT_MAX, "x is too large for one launch");
+    auto counts = torch::zeros({rows + 1}, x.options().dtype(torch::kInt32));
+    auto found = torch::empty({rows * 1, team, int64_t(sizeof(Part0) / sizeof(float))}, x.options());
+    auto* started = reinterpret_cast<unsigned*>(counts.data_ptr<int>());
+    // a tensor that does not start at a pack is copied to one that does
+    const auto source = aligned(x.data_ptr<float>(), sizeof(Pack<kWidth>)) ? x : x.clone();
     const auto stream = at::cuda::getCurrentCUDAStream();
-    // rows may start anywhere: only the tensors themselves must start at a multiple of the pack
-    const bool wide = cols >= 2 * kWidth && aligned(in, sizeof(Pack<kWidth>)) && aligned(out, sizeof(Pack<kWidth>));
-    // what is kept of a row in shared memory: all of it that the registers do not hold, or as much as fits
+    constexpr size_t bytes = 0 * sizeof(float);
     int device = 0;
-    int most = 0;
+    int processors = 0;
+    int beside = 0;
     C10_CUDA_CHECK(cudaGetDevice(&device));
-    C10_CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    most -= kReserved;
-    int64_t held = cols - int64_t(kSlots) * kGroup * (wide ? kWidth : 1);
-    held = held < 0 ? 0 : held > most / 4 ? most / 4 : held;
-    held -= held % 4;
-    const size_t bytes = size_t(held) * sizeof(float);
-    C10_CUDA_CHECK(cudaFuncSetAttribute(
-        normalize<kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
-    C10_CUDA_CHECK(cudaFuncSetAttribute(
-        normalize<1>, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
-    if (wide) {
-        normalize<kWidth><<<unsigned(blocks), kThreads, bytes, stream>>>(in, out, rows, int(cols), held);
-    } else {
-        normalize<1><<<unsigned(blocks), kThreads, bytes, stream>>>(in, out, rows, int(cols), held);
-    }
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&beside, normalize, kThreads, bytes));
+    TORCH_CHECK(team <= int64_t(beside) * processors, "the blocks of a row do not fit on this GPU together");
+    normalize<<<unsigned(rows * team), kThreads, bytes, stream>>>(
+            source.data_ptr<float>(), y.data_ptr<float>(), cols, int(chunk), unsigned(team), started, started + 1,
+            found.data_ptr<float>());
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return y;
 }

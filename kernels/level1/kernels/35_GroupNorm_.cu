@@ -2,10 +2,10 @@
 //
 // Recipe: norm_split
 // Strategy:
-//   block-size(threads=512)
-//   row-chunks(elements=32768)
-//   unroll(factor=4)
+//   block-size(threads=1024)
+//   row-team(elements=65536)
 //   vector-load(width=4)
+//   warp-shuffle
 //   welford
 // Written for 112x64x512x512:float32, 64:float32, 64:float32; correct for every shape of the same rank.
 
@@ -21,8 +21,9 @@
 
 namespace {
 
-constexpr int kThreads = 512;
-constexpr int kChunk = 32768;  // elements of a row that a block takes
+constexpr int kThreads = 1024;
+constexpr int kTeam = 32;  // blocks that share a row, if they can keep it
+constexpr int kElements = 65536;  // of a row, that a block can keep
 constexpr int kWidth = 4;
 
 // Neighbouring floats that travel in one access; the address must be a multiple of the size.
@@ -113,112 +114,144 @@ Along along(const torch::Tensor& weight, int64_t run, int64_t cols) {
 }
 
 template <class Part>
-__device__ __forceinline__ Part block_merge(Part part) {
-    constexpr int kFields = sizeof(Part) / sizeof(float);
-    __shared__ float parts[kFields][kThreads];
+__device__ __forceinline__ Part warp_merge(Part part) {
 #pragma unroll
-    for (int i = 0; i < kFields; ++i) parts[i][threadIdx.x] = part.at[i];
-    __syncthreads();
-    for (int half = kThreads / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half) {
-            Part other;
+    for (int lane = 16; lane > 0; lane /= 2) {
+        Part other;
 #pragma unroll
-            for (int i = 0; i < kFields; ++i) other.at[i] = parts[i][threadIdx.x + half];
-            merge(part, other);
-#pragma unroll
-            for (int i = 0; i < kFields; ++i) parts[i][threadIdx.x] = part.at[i];
-        }
-        __syncthreads();
+        for (int i = 0; i < int(sizeof(Part) / sizeof(float)); ++i)
+            other.at[i] = __shfl_xor_sync(0xffffffffu, part.at[i], lane);
+        merge(part, other);
     }
-#pragma unroll
-    for (int i = 0; i < kFields; ++i) part.at[i] = parts[i][0];
     return part;
 }
 
-// What one chunk of a row adds to its statistics; fields of parts are `stride` apart, those of a row side by side.
-template <int Width, class Part>
-__global__ void __launch_bounds__(kThreads)
-reduce(const float* __restrict__ x, const Stats* __restrict__ known, float* __restrict__ found, int64_t rows, int64_t cols,
-       int64_t per_row) {
-    const int64_t sets = rows;
-    const int64_t set = blockIdx.x % sets;  // the same chunk of all rows first: they share their weights
-    const int64_t chunk = blockIdx.x / sets;
-    const int64_t row = set;
-    const int64_t begin = set * cols + chunk * kChunk;
-    const int length = int(min(cols - chunk * kChunk, int64_t(kChunk)));
-    // whole packs from the first aligned address on; the few floats around them go to one thread each
-    const int head = min(int((Width - begin % Width) % Width), length);
-    const int packs = (length - head) / Width;
-    const int edge = threadIdx.x >= length - packs * Width ? -1 : threadIdx.x < head ? threadIdx.x : packs * Width + threadIdx.x;
-    const auto* in = reinterpret_cast<const Pack<Width>*>(x + begin + head);
-
-    const Stats stats = known[row];
-    Part part;
-#pragma unroll 4
-    for (int p = threadIdx.x; p < packs; p += kThreads) absorb(part, in[p], stats);
-    if (edge >= 0) absorb(part, Pack<1>{x[begin + edge]}, stats);
-    part = block_merge(part);
-    if (threadIdx.x == 0) {
-        const int64_t place = row * per_row + chunk;
+template <class Part>
+__device__ __forceinline__ Part block_merge(Part part) {
+    constexpr int kWarps = kThreads / 32;
+    constexpr int kFields = sizeof(Part) / sizeof(float);
+    __shared__ float parts[kFields][kWarps];
+    const int lane = threadIdx.x % 32;
+    part = warp_merge(part);
 #pragma unroll
-        for (int i = 0; i < int(sizeof(Part) / sizeof(float)); ++i) found[i * rows * per_row + place] = part.at[i];
-    }
+    for (int i = 0; i < kFields; ++i)
+        if (lane == 0) parts[i][threadIdx.x / 32] = part.at[i];
+    __syncthreads();
+    Part mine;
+#pragma unroll
+    for (int i = 0; i < kFields; ++i)
+        if (lane < kWarps) mine.at[i] = parts[i][lane];
+    return warp_merge(mine);  // every warp repeats this, which spares a second barrier
 }
 
-// A row's chunks together, one block per row.
+// What a block found made known to its team, and what all of them found. Fields of parts are `team` apart.
 template <class Part>
-__global__ void __launch_bounds__(kThreads)
-combine(const float* __restrict__ found, Stats* __restrict__ known, int64_t rows, int64_t per_row, float count) {
-    const int64_t row = blockIdx.x;
-    Part part;
-    for (int64_t p = threadIdx.x; p < per_row; p += kThreads) {
+__device__ __forceinline__ Part team_merge(Part part, float* found, unsigned* arrived, int member, unsigned team, unsigned expected) {
+    constexpr int kFields = sizeof(Part) / sizeof(float);
+    part = block_merge(part);
+    if (threadIdx.x < 32) {
+        if (threadIdx.x == 0) {
+#pragma unroll
+            for (int i = 0; i < kFields; ++i) __stcg(&found[i * team + member], part.at[i]);
+            __threadfence();  // the values must be there before the block counts
+            atomicAdd(arrived, 1u);
+        }
+        __syncwarp();
+        while (*static_cast<volatile unsigned*>(arrived) < expected) __nanosleep(50);
+        __threadfence();  // and read after it
+    }
+    __syncthreads();
+    Part all;
+    for (unsigned p = threadIdx.x % 32; p < team; p += 32) {
         Part other;
 #pragma unroll
-        for (int i = 0; i < int(sizeof(Part) / sizeof(float)); ++i) other.at[i] = found[(i * rows + row) * per_row + p];
-        merge(part, other);
+        for (int i = 0; i < kFields; ++i) other.at[i] = __ldcg(&found[i * team + p]);
+        merge(all, other);
     }
-    part = block_merge(part);
-    if (threadIdx.x == 0) {
-        Stats stats = known[row];
-        finish(part, count, stats);
-        known[row] = stats;
-    }
+    return warp_merge(all);  // every warp repeats this, in the same order
 }
 
-// The result of one chunk.
-template <int Width>
+// A block per part of a row; `found` has room for 1 part of each, `arrived` counts a row's blocks.
 __global__ void __launch_bounds__(kThreads)
-apply(const float* __restrict__ x, const Stats* __restrict__ known, float* __restrict__ y, int64_t rows, int64_t cols,
-      const float* __restrict__ weight, Along weight_along,
-      const float* __restrict__ bias, Along bias_along) {
-    const int64_t sets = rows;
-    const int64_t set = blockIdx.x % sets;  // the same chunk of all rows first: they share their weights
-    const int64_t chunk = blockIdx.x / sets;
-    const int64_t row = set;
-    const int64_t begin = set * cols + chunk * kChunk;
-    const int length = int(min(cols - chunk * kChunk, int64_t(kChunk)));
+normalize(const float* __restrict__ x, float* __restrict__ y, int64_t cols, int chunk, unsigned team,
+          unsigned* started, unsigned* arrived, float* found,
+          const float* __restrict__ weight, Along weight_along,
+          const float* __restrict__ bias, Along bias_along) {
+    constexpr int kSlots = 32 / kWidth;  // packs that a thread keeps in registers
+    // places by the order of starting: a block waits only for those that run or come next
+    __shared__ unsigned place;
+    if (threadIdx.x == 0) place = atomicAdd(started, 1u);
+    __syncthreads();
+    const int64_t row = place / team;
+    const int member = place % team;
+    const int64_t skipped = min(int64_t(member) * chunk, cols);
+    const int64_t begin = row * cols + skipped;
+    const int length = int(min(cols - skipped, int64_t(chunk)));
     // whole packs from the first aligned address on; the few floats around them go to one thread each
-    const int head = min(int((Width - begin % Width) % Width), length);
-    const int packs = (length - head) / Width;
-    const int edge = threadIdx.x >= length - packs * Width ? -1 : threadIdx.x < head ? threadIdx.x : packs * Width + threadIdx.x;
-    const auto* in = reinterpret_cast<const Pack<Width>*>(x + begin + head);
-
-    auto* out = reinterpret_cast<Pack<Width>*>(y + begin + head);
-    const Stats stats = known[row];
+    const int head = min(int((kWidth - begin % kWidth) % kWidth), length);
+    const int packs = (length - head) / kWidth;
+    const int edge = threadIdx.x >= length - packs * kWidth ? -1 : threadIdx.x < head ? threadIdx.x : packs * kWidth + threadIdx.x;
+    const float edge_value = edge >= 0 ? x[begin + edge] : 0.0f;
+    const auto* in = reinterpret_cast<const Pack<kWidth>*>(x + begin + head);
+    auto* out = reinterpret_cast<Pack<kWidth>*>(y + begin + head);
+    Pack<kWidth> kept[kSlots];
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s)
+        if (int(threadIdx.x) + s * kThreads < packs) kept[s] = in[threadIdx.x + s * kThreads];  // all loads on their way
+    extern __shared__ __align__(16) float row_cache[];  // a thread re-reads only what it wrote itself: no barrier
+    auto* cached = reinterpret_cast<Pack<kWidth>*>(row_cache);
+    for (int p = kSlots * kThreads + threadIdx.x; p < packs; p += 4 * kThreads) {
+        Pack<kWidth> few[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            if (p + j * kThreads < packs) few[j] = in[p + j * kThreads];
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            if (p + j * kThreads < packs) cached[p + (j - kSlots) * kThreads] = few[j];
+    }
     const float* weight_row = weight_along.of_row(weight, row);
     const float* bias_row = bias_along.of_row(bias, row);
-#pragma unroll 4
-    for (int p = threadIdx.x; p < packs; p += kThreads) {
-        Pack<Width> v = in[p];
-        const auto weights = weight_along.template pack<Width>(weight_row, int(chunk * kChunk) + head + p * Width);
-        const auto biass = bias_along.template pack<Width>(bias_row, int(chunk * kChunk) + head + p * Width);
+    bool simple = true;  // one weight is for all of a block's part
+    simple &= skipped / weight_along.run == (skipped + length - 1) / weight_along.run;
+    simple &= skipped / bias_along.run == (skipped + length - 1) / bias_along.run;
+    const float weight_one = length > 0 ? weight_row[skipped / weight_along.run] : 0.0f;
+    const float bias_one = length > 0 ? bias_row[skipped / bias_along.run] : 0.0f;
+
+    Stats stats;
+    Part0 part0;
 #pragma unroll
-        for (int j = 0; j < Width; ++j) v.at[j] = result(v.at[j], stats, weights.at[j], biass.at[j]);
+    for (int s = 0; s < kSlots; ++s)
+        if (int(threadIdx.x) + s * kThreads < packs) absorb(part0, kept[s], stats);
+    for (int p = kSlots * kThreads + threadIdx.x; p < packs; p += kThreads) absorb(part0, cached[p - kSlots * kThreads], stats);
+    if (edge >= 0) absorb(part0, Pack<1>{edge_value}, stats);
+    float* found0 = found + row * int64_t(sizeof(Part0) / sizeof(float)) * team;
+    finish(team_merge(part0, found0, arrived + row, member, team, team), float(cols), stats);
+
+    const auto mapped = [&](Pack<kWidth> v, int p, auto is_simple) {
+        const int i = int(skipped) + head + p * kWidth;
+        Pack<kWidth> weights;
+        if constexpr (!is_simple.value) weights = weight_along.template pack<kWidth>(weight_row, i);
+#pragma unroll
+        for (int j = 0; is_simple.value && j < kWidth; ++j) weights.at[j] = weight_one;
+        Pack<kWidth> biass;
+        if constexpr (!is_simple.value) biass = bias_along.template pack<kWidth>(bias_row, i);
+#pragma unroll
+        for (int j = 0; is_simple.value && j < kWidth; ++j) biass.at[j] = bias_one;
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) v.at[j] = result(v.at[j], stats, weights.at[j], biass.at[j]);
         out[p] = v;
+    };
+    if (simple) {
+#pragma unroll
+        for (int s = 0; s < kSlots; ++s)
+            if (int(threadIdx.x) + s * kThreads < packs) mapped(kept[s], threadIdx.x + s * kThreads, std::true_type{});
+        for (int p = kSlots * kThreads + threadIdx.x; p < packs; p += kThreads) mapped(cached[p - kSlots * kThreads], p, std::true_type{});
+    } else {  // rarely: what is kept in registers is known to unrolled loops only, so everything is read again
+        for (int p = threadIdx.x; p < packs; p += kThreads) mapped(in[p], p, std::false_type{});
     }
     if (edge >= 0) {
-        const int i = int(chunk * kChunk) + edge;
-        y[begin + edge] = result(x[begin + edge], stats, weight_row[i / weight_along.run], bias_row[i / bias_along.run]);
+        const int i = int(skipped) + edge;
+        y[begin + edge] = result(edge_value, stats, weight_row[i / weight_along.run], bias_row[i / bias_along.run]);
     }
 }
 
@@ -245,39 +278,35 @@ torch::Tensor forward(torch::Tensor x, torch::Tensor weight, torch::Tensor bias)
     TORCH_CHECK(x.size(1) % 8 == 0, "the channels must divide into 8 groups");
     const int64_t rows = x.size(0) * 8;
     const int64_t cols = x.numel() / rows;
-    const int64_t chunks = (cols + kChunk - 1) / kChunk;
-    const int64_t per_row = chunks;
-    const int64_t blocks = rows * per_row;
-    TORCH_CHECK(cols <= INT_MAX && blocks <= INT_MAX, "x is too large for one launch");
+
+    // as many blocks as the task's rows need; more for longer rows, and fewer for short ones
+    const int64_t fewest = (cols + kElements - 1) / kElements;
+    const int64_t most = (cols + kThreads - 1) / kThreads;
+    const int64_t team = fewest > kTeam ? fewest : most < kTeam ? most : kTeam;
+    const int64_t chunk = ((cols + team - 1) / team + 3) / 4 * 4;
+    TORCH_CHECK(cols <= INT_MAX && rows * team <= INT_MAX, "x is too large for one launch");
     const Along weight_along = along(weight, x.size(2) * x.size(3), cols);
     const Along bias_along = along(bias, x.size(2) * x.size(3), cols);
-    // the statistics of each row, and what its chunks add to them
-    auto stats = torch::zeros({rows, int64_t(sizeof(Stats) / sizeof(float))}, x.options());
-    auto found = torch::empty({int64_t(sizeof(Part0) / sizeof(float)), blocks}, x.options());
-    auto* known = reinterpret_cast<Stats*>(stats.data_ptr<float>());
-    const float* in = x.data_ptr<float>();
-    float* out = y.data_ptr<float>();
+    auto counts = torch::zeros({rows + 1}, x.options().dtype(torch::kInt32));
+    auto found = torch::empty({rows * 1, team, int64_t(sizeof(Part0) / sizeof(float))}, x.options());
+    auto* started = reinterpret_cast<unsigned*>(counts.data_ptr<int>());
+    // a tensor that does not start at a pack is copied to one that does
+    const auto source = aligned(x.data_ptr<float>(), sizeof(Pack<kWidth>)) ? x : x.clone();
     const auto stream = at::cuda::getCurrentCUDAStream();
-    const float count = float(cols);
-    // chunks may start anywhere: only the tensors themselves must start at a multiple of the pack
-    const bool wide = aligned(in, sizeof(Pack<kWidth>)) && aligned(out, sizeof(Pack<kWidth>));
-    if (wide) {
-        reduce<kWidth, Part0><<<unsigned(blocks), kThreads, 0, stream>>>(
-            in, known, found.data_ptr<float>(), rows, cols, per_row);
-    } else {
-        reduce<1, Part0><<<unsigned(blocks), kThreads, 0, stream>>>(
-            in, known, found.data_ptr<float>(), rows, cols, per_row);
-    }
-    combine<Part0><<<unsigned(rows), kThreads, 0, stream>>>(found.data_ptr<float>(), known, rows, per_row, count);
-    if (wide) {
-        apply<kWidth><<<unsigned(blocks), kThreads, 0, stream>>>(in, known, out, rows, cols,
-        weight.data_ptr<float>(), weight_along,
-        bias.data_ptr<float>(), bias_along);
-    } else {
-        apply<1><<<unsigned(blocks), kThreads, 0, stream>>>(in, known, out, rows, cols,
-        weight.data_ptr<float>(), weight_along,
-        bias.data_ptr<float>(), bias_along);
-    }
+    constexpr size_t bytes = 32768 * sizeof(float);
+    int device = 0;
+    int processors = 0;
+    int beside = 0;
+    C10_CUDA_CHECK(cudaGetDevice(&device));
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    C10_CUDA_CHECK(cudaFuncSetAttribute(normalize, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)));
+    C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&beside, normalize, kThreads, bytes));
+    TORCH_CHECK(team <= int64_t(beside) * processors, "the blocks of a row do not fit on this GPU together");
+    normalize<<<unsigned(rows * team), kThreads, bytes, stream>>>(
+            source.data_ptr<float>(), y.data_ptr<float>(), cols, int(chunk), unsigned(team), started, started + 1,
+            found.data_ptr<float>(),
+            weight.data_ptr<float>(), weight_along,
+            bias.data_ptr<float>(), bias_along);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return y;
 }
