@@ -5,7 +5,7 @@
 //   async-copy-pipeline(stages=3)
 //   coalesce
 //   ldmatrix
-//   shared-tile(block_k=32, block_m=128, block_n=128)
+//   shared-tile(block_k=32, block_m=128, block_n=64)
 //   split-tf32
 //   tensor-cores
 //   warp-tile(warp_m=64, warp_n=32)
@@ -72,7 +72,7 @@ __device__ __forceinline__ void wait_for_copies() {
 }
 
 constexpr int kBlockM = 128;  // a block computes kBlockM x kBlockN results,
-constexpr int kBlockN = 128;  // kBlockK steps of the inner dimension at a time;
+constexpr int kBlockN = 64;  // kBlockK steps of the inner dimension at a time;
 constexpr int kBlockK = 32;
 constexpr int kWarpM = 64;  // a warp has kWarpM x kWarpN of them,
 constexpr int kWarpN = 32;

@@ -4,11 +4,12 @@
 // Strategy:
 //   async-copy-pipeline(stages=3)
 //   coalesce
-//   shared-padding(floats=4)
-//   shared-tile(block_k=32, block_m=128, block_n=128)
+//   ldmatrix
+//   shared-tile(block_k=32, block_m=256, block_n=128)
 //   split-tf32
 //   tensor-cores
-//   warp-tile(warp_m=64, warp_n=32)
+//   warp-tile(warp_m=64, warp_n=64)
+//   xor-swizzle
 // Written for 8x256x512x256:float32, 256x768:float32; correct for every shape of the same rank.
 
 #include <ATen/cuda/CUDAContext.h>
@@ -39,6 +40,16 @@ __device__ __forceinline__ void split_tf32(float x, uint32_t& big, uint32_t& sma
     small = __float_as_uint((x - __uint_as_float(big)) * 1.000345f);
 }
 
+// load_matrices: 4 matrices of 8 rows of 16 bytes from shared memory; lane 8 i + j gives the address of row j of matrix i.
+// Lane l gets of each the 4 bytes at 4 * (l % 4) of row l / 4.
+__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const void* row) {
+    const uint32_t from = uint32_t(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
+
 // copy_async: Bytes (4, 8 or 16) from global to shared memory without a detour through registers; zeros when not inside.
 // The address must be a valid one even then, and both must be multiples of Bytes.
 template <int Bytes>
@@ -60,11 +71,11 @@ __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(Left) : "memory");
 }
 
-constexpr int kBlockM = 128;  // a block computes kBlockM x kBlockN results,
+constexpr int kBlockM = 256;  // a block computes kBlockM x kBlockN results,
 constexpr int kBlockN = 128;  // kBlockK steps of the inner dimension at a time;
 constexpr int kBlockK = 32;
 constexpr int kWarpM = 64;  // a warp has kWarpM x kWarpN of them,
-constexpr int kWarpN = 32;
+constexpr int kWarpN = 64;
 constexpr int kStep = 8;  // and a tensor core does 16 x 8 for kStep inner steps at once
 constexpr int kStages = 3;
 constexpr int kTilesM = kWarpM / 16;
@@ -78,12 +89,13 @@ constexpr int kLengthA = kBlockK;
 constexpr int kLinesA = kBlockM;
 constexpr int kLengthB = kBlockN;
 constexpr int kLinesB = kBlockK;
-constexpr int kTileA = kLinesA * (kLengthA + 4);
-constexpr int kTileB = kLinesB * (kLengthB + 4);
+constexpr int kTileA = kLinesA * (kLengthA);
+constexpr int kTileB = kLinesB * (kLengthB);
 constexpr int kSharedBytes = kStages * (kTileA + kTileB) * int(sizeof(float));
 
-__device__ __forceinline__ int place_a(int line, int at) { return line * (kLengthA + 4) + (at); }
-__device__ __forceinline__ int place_b(int line, int at) { return line * (kLengthB + 4) + (at); }
+// Pieces of four words change places with the line, so that the lanes of a fragment meet different banks.
+__device__ __forceinline__ int place_a(int line, int at) { return line * (kLengthA) + (at ^ (line) % 8 * 4); }
+__device__ __forceinline__ int place_b(int line, int at) { return line * (kLengthB) + (at ^ (line) % 4 * 8); }
 
 // Brings Lines x Length words to shared memory, Width at a time; what lies outside of the operand becomes zero.
 template <int Width, int Lines, int Length, class Place>
@@ -131,12 +143,7 @@ matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restri
 #pragma unroll
         for (int i = 0; i < kTilesM; ++i) {
             const int row = warp_row + 16 * i;
-#pragma unroll
-            for (int p = 0; p < 4; ++p) {
-                const int line = row + group + p % 2 * 8;
-                const int inner = step + quad + p / 2 * 4;
-                raw_a[into][i][p] = __float_as_uint(tile_a[place_a(line, inner)]);
-            }
+            load_matrices(raw_a[into][i], tile_a + place_a(row + lane % 16, step + lane / 16 * 4));
         }
 #pragma unroll
         for (int j = 0; j < kTilesN; ++j) {

@@ -4,10 +4,11 @@
 // Strategy:
 //   async-copy-pipeline(stages=3)
 //   coalesce
-//   shared-tile(block_k=32, block_m=128, block_n=128)
+//   ldmatrix
+//   shared-tile(block_k=32, block_m=32, block_n=128)
 //   split-tf32
 //   tensor-cores
-//   warp-tile(warp_m=64, warp_n=32)
+//   warp-tile(warp_m=16, warp_n=32)
 //   xor-swizzle
 // Written for 2048x8192:float32, 4096x8192:float32; correct for every shape of the same rank.
 
@@ -39,6 +40,16 @@ __device__ __forceinline__ void split_tf32(float x, uint32_t& big, uint32_t& sma
     small = __float_as_uint((x - __uint_as_float(big)) * 1.000345f);
 }
 
+// load_matrices: 4 matrices of 8 rows of 16 bytes from shared memory; lane 8 i + j gives the address of row j of matrix i.
+// Lane l gets of each the 4 bytes at 4 * (l % 4) of row l / 4.
+__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const void* row) {
+    const uint32_t from = uint32_t(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
+
 // copy_async: Bytes (4, 8 or 16) from global to shared memory without a detour through registers; zeros when not inside.
 // The address must be a valid one even then, and both must be multiples of Bytes.
 template <int Bytes>
@@ -60,10 +71,10 @@ __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(Left) : "memory");
 }
 
-constexpr int kBlockM = 128;  // a block computes kBlockM x kBlockN results,
+constexpr int kBlockM = 32;  // a block computes kBlockM x kBlockN results,
 constexpr int kBlockN = 128;  // kBlockK steps of the inner dimension at a time;
 constexpr int kBlockK = 32;
-constexpr int kWarpM = 64;  // a warp has kWarpM x kWarpN of them,
+constexpr int kWarpM = 16;  // a warp has kWarpM x kWarpN of them,
 constexpr int kWarpN = 32;
 constexpr int kStep = 8;  // and a tensor core does 16 x 8 for kStep inner steps at once
 constexpr int kStages = 3;
@@ -132,21 +143,14 @@ matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restri
 #pragma unroll
         for (int i = 0; i < kTilesM; ++i) {
             const int row = warp_row + 16 * i;
-#pragma unroll
-            for (int p = 0; p < 4; ++p) {
-                const int line = row + group + p % 2 * 8;
-                const int inner = step + quad + p / 2 * 4;
-                raw_a[into][i][p] = __float_as_uint(tile_a[place_a(line, inner)]);
-            }
+            load_matrices(raw_a[into][i], tile_a + place_a(row + lane % 16, step + lane / 16 * 4));
         }
 #pragma unroll
-        for (int j = 0; j < kTilesN; ++j) {
+        for (int j = 0; j < kTilesN; j += 2) {  // two tiles of columns at once
+            uint32_t pair[4];
+            load_matrices(pair, tile_b + place_b(warp_col + 8 * j + lane / 16 * 8 + lane % 8, step + lane / 8 % 2 * 4));
 #pragma unroll
-            for (int p = 0; p < 2; ++p) {
-                const int line = warp_col + 8 * j + group;
-                const int inner = step + quad + 4 * p;
-                raw_b[into][j][p] = __float_as_uint(tile_b[place_b(line, inner)]);
-            }
+            for (int p = 0; p < 4; ++p) raw_b[into][j + p / 2][p % 2] = pair[p];
         }
     };
 

@@ -5,10 +5,10 @@
 //   async-copy-pipeline(stages=3)
 //   coalesce
 //   ldmatrix
-//   shared-tile(block_k=32, block_m=128, block_n=128)
+//   shared-tile(block_k=32, block_m=32, block_n=128)
 //   split-tf32
 //   tensor-cores
-//   warp-tile(warp_m=64, warp_n=32)
+//   warp-tile(warp_m=16, warp_n=32)
 //   xor-swizzle
 // Written for 8192x2048:float32, 4096x8192:float32; correct for every shape of the same rank.
 
@@ -71,10 +71,10 @@ __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(Left) : "memory");
 }
 
-constexpr int kBlockM = 128;  // a block computes kBlockM x kBlockN results,
+constexpr int kBlockM = 32;  // a block computes kBlockM x kBlockN results,
 constexpr int kBlockN = 128;  // kBlockK steps of the inner dimension at a time;
 constexpr int kBlockK = 32;
-constexpr int kWarpM = 64;  // a warp has kWarpM x kWarpN of them,
+constexpr int kWarpM = 16;  // a warp has kWarpM x kWarpN of them,
 constexpr int kWarpN = 32;
 constexpr int kStep = 8;  // and a tensor core does 16 x 8 for kStep inner steps at once
 constexpr int kStages = 3;
