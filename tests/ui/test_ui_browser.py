@@ -8,13 +8,19 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException, WebDriverException
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from ui_site import TOKEN, Site, begin_run, individual, is_alive, make_run, make_suite, site, standing, wait_for
 
 from cupilot.report import run_report
+
+
+def is_gone(error: WebDriverException) -> bool:
+    """Chrome has three ways to say that an element is no longer there."""
+    known = isinstance(error, NoSuchElementException | StaleElementReferenceException)
+    return known or "does not belong to the document" in str(error)
 
 
 class Person:
@@ -37,8 +43,10 @@ class Person:
     def text(self, selector: str = "main") -> str:
         try:
             return " ".join(self.one(selector).text.replace("\u202f", " ").split())
-        except (NoSuchElementException, StaleElementReferenceException):  # between two pages, or replaced meanwhile
-            return ""
+        except WebDriverException as error:
+            if is_gone(error):  # between two pages, or replaced meanwhile
+                return ""
+            raise
 
     def sees(self, text: str, selector: str = "main") -> None:
         wait_for(lambda: text in self.text(selector))
