@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from cupilot.contracts import Brief
-from cupilot.evolution.ablation import CodeLevel, Trace, summarize
+from cupilot.evolution.ablation import VARIANTS, CodeLevel, Trace, agents_of, summarize
 from cupilot.records import Individual, Kernel, Strategy
 from cupilot.strategies import load_deck, parse
 from cupilot.testing.samples import EVALUATION, SPEC, TASK
@@ -27,6 +27,9 @@ def test_variants_are_compared_with_the_full_system_of_the_same_seed() -> None:
         trace("code-level crossover", 10.0, 4.0, 1.0, 0.5),
         trace("no pool, no roofline", 10.0, 9.0, 9.0, 1.0),
         trace("no pool, code-level crossover", 10.0, 9.0, 9.0, 9.0),
+        trace("from nothing", 10.0, 10.0, 5.0, 1.0),
+        trace("from nothing, no roofline", 10.0, 10.0, 10.0, 2.0),
+        trace("from nothing, code-level crossover", 10.0, 10.0, 10.0, 1.0),
     ]
     rows = {row.variant: row for row in summarize(traces)}
     assert (rows["full"].needed, rows["full"].needed_ratio, rows["full"].reached) == (3, 1.0, 1.0)
@@ -42,6 +45,7 @@ def test_variants_are_compared_with_the_full_system_of_the_same_seed() -> None:
     assert rows["no pool, no roofline"].against == "no pool"
     assert rows["no pool, no roofline"].needed_ratio == pytest.approx(3 / 2)
     assert rows["no pool, code-level crossover"].two_epochs_ratio == pytest.approx(9.0)
+    assert rows["from nothing, no roofline"].two_epochs_ratio == pytest.approx(2.0)
 
 
 def test_crossing_at_the_level_of_code_knows_nothing_of_needs() -> None:
@@ -57,3 +61,14 @@ def test_crossing_at_the_level_of_code_knows_nothing_of_needs() -> None:
     assert widths == {2, 4}
     assert {len(child.moves) for child in children} == {1, 2, 3}
     assert isinstance(expert.cross(Brief(TASK, SPEC, None, parents[:1]), Random(0)), Strategy)
+
+
+def test_from_nothing_no_starting_point_is_known() -> None:
+    known, drawn = (agents_of(next(v for v in VARIANTS if v.name == name)) for name in ("no pool", "from nothing"))
+    brief = Brief(TASK, SPEC, None, ())
+    starts = known.space(TASK).starts("")
+    assert starts
+    assert drawn.space(TASK).starts("") == ()
+    first = drawn.initialize(brief, 4, Random(1))
+    assert len(first) == 4
+    assert {move.reason for strategy in first for move in strategy.moves} == {"covers the space"}

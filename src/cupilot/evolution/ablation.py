@@ -3,9 +3,10 @@
 For each task and seed the full system and its variants search with the same number of candidates.
 What counts is how many candidates a variant needs to reach 95 % of the gain (plain time over best time)
 that the full system has at its end, and the time after the first epoch and after the second.  A pool that knows a
-similar task often holds the answer, and then nothing else matters; so guidance and crossover are taken out both with
-the pool and without it, and each variant is compared with the one that differs in this part only.  Kernels are
-evaluated once per task whatever variants ask for them; every candidate of a search counts all the same.
+similar task often holds the answer, and so do the starting points that a recipe knows; then nothing else matters.  So
+guidance and crossover are taken out with both, without the pool, and from nothing, where the first strategies are
+drawn; each variant is compared with the one that differs in this part only.  Kernels are evaluated once per task
+whatever variants ask for them; every candidate of a search counts all the same.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from cupilot.evolution.loop import Surroundings, evolve
 from cupilot.evolution.memory import Evaluator, Memory
 from cupilot.evolution.store import create_store
 from cupilot.expert import Expert
+from cupilot.expert.recipe import load_recipes
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Budget, Evaluation, Individual, Move, PoolRecord, RunInfo, Strategy, Task
 
@@ -40,6 +42,7 @@ class Variant:
     name: str
     against: str
     pool: bool = True
+    starts: bool = True
     guided: bool = True
     code_level: bool = False
 
@@ -51,6 +54,9 @@ VARIANTS = (
     Variant("code-level crossover", "full", code_level=True),
     Variant("no pool, no roofline", "no pool", pool=False, guided=False),
     Variant("no pool, code-level crossover", "no pool", pool=False, code_level=True),
+    Variant("from nothing", "full", pool=False, starts=False),
+    Variant("from nothing, no roofline", "from nothing", pool=False, starts=False, guided=False),
+    Variant("from nothing, code-level crossover", "from nothing", pool=False, starts=False, code_level=True),
 )
 
 Recall = Callable[[Task, Evaluation], tuple[PoolRecord, ...]]
@@ -127,11 +133,16 @@ def run_ablation(
     return tuple(traces)
 
 
+def agents_of(variant: Variant) -> Expert:
+    recipes = load_recipes() if variant.starts else [replace(recipe, starts=()) for recipe in load_recipes()]
+    return (CodeLevel if variant.code_level else Expert)(recipes=recipes)
+
+
 def search(
     task: Task, evaluator: Evaluator, spec: GpuSpec, recall: Recall, info: RunInfo, variant: Variant, jobs: int
 ) -> Trace:
     """One search by one variant."""
-    agents = CodeLevel() if variant.code_level else Expert()
+    agents = agents_of(variant)
     asked = recall if variant.pool else lambda task, evaluation: ()
     info = replace(info, guided=variant.guided, patience=99, epochs=EPOCHS)
     executor = LocalExecutor(jobs)
