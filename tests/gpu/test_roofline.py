@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cupilot.gpu import ZONES, achieved_fraction, limit_s, load_spec, place, reachable_s, task_flop, zone_of
@@ -90,6 +92,15 @@ def test_limit_in_half_precision_is_that_of_the_tensor_cores():
     square = (16384, 16384)
     product = make_task([square, square], ("aten.mm", ("x0", "x1"), square), precision="fp16")
     assert limit_s(A100, product, task_flop(product)) == pytest.approx(2 * 16384**3 / A100.fp16_tensor_flop_per_s)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
+def test_numbers_stored_in_half_precision_are_multiplied_as_such(precision):
+    square = (16384, 16384)
+    product = make_task([square, square], ("aten.mm", ("x0", "x1"), square), precision=precision)
+    half = TensorSpec(square, "float16")
+    stored = replace(product, arguments=tuple(replace(argument, tensor=half) for argument in product.arguments))
+    assert limit_s(A100, stored, task_flop(stored)) == pytest.approx(2 * 16384**3 / A100.fp16_tensor_flop_per_s)
 
 
 def test_what_can_be_reached_lies_above_the_bound_where_memory_binds() -> None:

@@ -292,7 +292,7 @@ def product_precision(task: Task) -> str:
 def _peak(spec: GpuSpec, task: Task) -> float:
     core, tensor = ceilings(spec, task.precision)
     if task.precision != "fp32":
-        return tensor
+        return max(tensor, ceilings(spec, product_precision(task))[1])
     if not needed_flop(task):
         return core
     precision = product_precision(task)

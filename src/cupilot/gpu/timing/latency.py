@@ -52,9 +52,10 @@ def waiting(launch: Launch, spec: GpuSpec) -> Waiting:
 def queue(launch: Launch, spec: GpuSpec) -> float:
     """How much longer round trips are when DRAM is busy with this launch's reads and writes."""
     read, written = launch.counter("dram_read_bytes"), launch.counter("dram_write_bytes")
-    if read + written <= 0:
+    reading_s = spec.dram_s(read + written, 0.0)
+    if reading_s <= 0:
         return QUEUE
-    slower = spec.dram_s(read, written) / spec.dram_s(read + written, 0.0)
+    slower = spec.dram_s(read, written) / reading_s
     return QUEUE * slower**TURNS
 
 
