@@ -176,3 +176,16 @@ def test_where_there_are_no_kernels_none_is_evaluated_anew(cli: Cli, suite: str)
     ran = cli("bench", "level1", "--suite", suite, "--out", "out", "--again")
     assert ran.status == 2
     assert "holds none" in ran.err
+
+
+def test_a_kernel_that_no_longer_passes_keeps_its_place(cli: Cli, suite: str) -> None:
+    cli("bench", "level1", "--suite", suite, "--out", "out", "--budget", "20")
+    kernel = Path("out") / rows()["2"]["kernel"]
+    right = kernel.read_text()
+    kernel.write_text("// width 8\n")
+    failed = cli("bench", "level1", "--suite", suite, "--out", "out", "--again", "--only", "2")
+    assert failed.status == 1
+    assert "wrong-result" in failed.out
+    assert (rows()["2"]["correct"], rows()["2"]["kernel"]) == ("false", "kernels/2_two.cu")
+    kernel.write_text(right)
+    assert cli("bench", "level1", "--suite", suite, "--out", "out", "--again", "--only", "2").status == 0

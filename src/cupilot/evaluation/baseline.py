@@ -14,16 +14,20 @@ from math import ceil
 
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.timing import GAP_S, Parts, combine, with_minimum
-from cupilot.gpu.work import ATTENTION, CONVOLUTIONS, PRODUCTS, SOFTMAX, TRANSPOSED, VIEWS, base_name, op_flop, tensors
+from cupilot.gpu.work import (
+    ATTENTION,
+    CONVOLUTIONS,
+    POINTWISE,
+    PRODUCTS,
+    REDUCTIONS,
+    SOFTMAX,
+    TRANSPOSED,
+    VIEWS,
+    base_name,
+    op_flop,
+    tensors,
+)
 from cupilot.records import ITEM_BYTES, Op, Task, TensorSpec, Timing
-
-POINTWISE = frozenset({
-    "relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "sigmoid", "log_sigmoid", "tanh",
-    "hardtanh", "hardsigmoid", "hardswish", "softplus", "softsign", "softshrink", "add", "sub", "rsub", "mul", "div",
-    "neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "pow", "square", "sin", "cos", "erf", "clamp",
-    "clamp_min", "clamp_max", "maximum", "minimum", "where", "clone", "to", "_to_copy",
-})  # fmt: skip
-REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "prod", "argmax", "argmin"})
 
 SOFTMAX_WARP_ROW = 1024
 """Rows of up to this many elements are kept in the registers of one warp."""

@@ -119,12 +119,12 @@ class Bench:
         """A kernel that was found before, evaluated anew: for when what evaluates has changed."""
         standing = replace(
             self._asked(problem, task),
-            evaluations=found.evaluations, plain_ms=found.plain_ms, stopped=found.stopped,
+            evaluations=found.evaluations, plain_ms=found.plain_ms, stopped=found.stopped, kernel=found.kernel,
         )  # fmt: skip
         kernel = Kernel((self.folder / found.kernel).read_text(encoding="utf-8"))
         evaluation = self.evaluator(task, kernel)
-        if evaluation.failure is not None:
-            return replace(standing, why=f"{evaluation.failure.kind}: {evaluation.failure.message}")
+        if (failure := evaluation.failure) is not None:
+            return replace(standing, why=f"{failure.kind}: {failure.message.splitlines()[0]}")
         return self._written(standing, task, kernel, evaluation)
 
     def _found(self, standing: Standing, task: Task, result: RunResult) -> Standing:

@@ -9,14 +9,11 @@ from __future__ import annotations
 from math import prod
 
 from cupilot.gpu.spec import GpuSpec
-from cupilot.gpu.work import VIEWS, base_name, tensors
+from cupilot.gpu.work import POINTWISE, REDUCTIONS, VIEWS, base_name, tensors
 from cupilot.records import Op, Task, TensorSpec
 
-REDUCTIONS = frozenset({"mean", "sum", "amax", "amin", "linalg_vector_norm", "norm", "frobenius_norm"})
-POINTWISE = frozenset({
-    "add", "sub", "rsub", "mul", "div", "pow", "sqrt", "rsqrt", "abs", "neg", "exp", "log", "reciprocal", "square",
-    "clamp", "clamp_min", "relu", "sigmoid", "tanh", "gelu", "silu", "expand_as", "clone", "to",
-})  # fmt: skip
+STATISTICS = REDUCTIONS | {"linalg_vector_norm", "norm", "frobenius_norm"}
+ELEMENTWISE = POINTWISE | VIEWS | {"expand_as"}
 REGISTER_BYTES = 4
 
 
@@ -50,10 +47,10 @@ def _statistic(task: Task) -> tuple[TensorSpec, int] | None:
         if shared := _library(op, name) if operands & spread else 0:
             elements = shared
             waited.add(op.name)
-        elif name in REDUCTIONS and operands & spread:
+        elif name in STATISTICS and operands & spread:
             elements = max(elements, known[x].elements // max(op.output.elements, 1))
             waited.add(op.name)
-        elif name not in POINTWISE and name not in VIEWS:
+        elif name not in ELEMENTWISE:
             return None
         else:
             if operands & spread and op.output.shape == shape:

@@ -16,6 +16,13 @@ VIEWS = frozenset({
     "view", "reshape", "_unsafe_view", "permute", "transpose", "t", "numpy_T", "squeeze", "unsqueeze", "expand",
     "flatten", "unflatten", "slice", "select", "alias", "detach", "contiguous", "narrow", "split", "chunk",
 })  # fmt: skip
+POINTWISE = frozenset({
+    "relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "sigmoid", "log_sigmoid", "tanh",
+    "hardtanh", "hardsigmoid", "hardswish", "softplus", "softsign", "softshrink", "add", "sub", "rsub", "mul", "div",
+    "neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "pow", "square", "sin", "cos", "erf", "clamp",
+    "clamp_min", "clamp_max", "maximum", "minimum", "where", "clone", "to", "_to_copy",
+})  # fmt: skip
+REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "prod", "argmax", "argmin"})
 SOFTMAX = frozenset({"softmax", "_softmax", "log_softmax", "_log_softmax"})
 CONVOLUTIONS = frozenset({"convolution", "_convolution", "conv1d", "conv2d", "conv3d"})
 TRANSPOSED = frozenset({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
