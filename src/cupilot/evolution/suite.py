@@ -124,7 +124,8 @@ class Bench:
         kernel = Kernel((self.folder / found.kernel).read_text(encoding="utf-8"))
         evaluation = self.evaluator(task, kernel)
         if (failure := evaluation.failure) is not None:
-            return replace(standing, why=f"{failure.kind}: {failure.message.splitlines()[0]}")
+            said = failure.message.partition("\n")[0]
+            return replace(standing, why=f"{failure.kind}: {said}")
         return self._written(standing, task, kernel, evaluation)
 
     def _found(self, standing: Standing, task: Task, result: RunResult) -> Standing:
