@@ -16,7 +16,7 @@ from cupilot.records import Launch
 
 BLOCK_CYCLES = 320.0
 """Start and end of a block: launch, parameters, draining (STREAM at low occupancy)."""
-STORE_CYCLES = 75.0
+STORE_CYCLES = 77.0
 """A block that stores ends when its last stores have left it (STREAM: stores only, against loads and stores)."""
 BARRIER_CYCLES = 60.0
 """What a barrier adds to the path of each warp: the block meets, and starts again together (reductions)."""
