@@ -50,6 +50,12 @@ def time_s(evaluation: Evaluation) -> float:
     return evaluation.timing.time_s
 
 
+def waiting_s(evaluation: Evaluation) -> float:
+    """The part of the time that warps wait, for blocks to start and end among others."""
+    assert evaluation.timing is not None
+    return dict(evaluation.timing.breakdown)["latency"]
+
+
 def launches(evaluation: Evaluation) -> float:
     assert evaluation.profile is not None
     return float(len(evaluation.profile.launches))

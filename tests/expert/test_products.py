@@ -14,7 +14,7 @@ from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms.product import read
 from cupilot.expert.render import render
 from cupilot.records import Kernel, Move, Strategy, Task
-from cupilot.strategies import move_text
+from cupilot.strategies import load_deck, move_text, parse
 from cupilot.tasks.load import task_from_source
 
 EXPERT = Expert()
@@ -181,6 +181,10 @@ def test_triangles_are_skipped_where_there_are_some() -> None:
         ({"tensor-cores": {}, "split-tf32": {}, "xor-swizzle": {}, "shared-padding": {}}, "xor-swizzle"),
         ({"tensor-cores": {}, "split-tf32": {}, "warp-tile": {"warp_m": 128}}, "whole warp tiles"),
         ({"warp-tile": {"warp_m": 128}}, "warp-tile needs register-block|tensor-cores"),
+        ({"persistent-blocks": {}, "stream-k": {}, "triangular-skip": {}}, "not both"),
+        ({"persistent-blocks": {}, "split-k": {"splits": 2}}, "with stream-k, not with split-k"),
+        ({"stream-k": {}}, "stream-k needs persistent-blocks"),
+        ({"register-block": {}, "double-buffer": {"buffers": 1}, "warp-specialisation": {}}, "two buffers"),
     ],
 )
 def test_what_is_illegal_is_said_in_words(moves: dict[str, dict[str, int]], reason: str) -> None:
@@ -239,3 +243,46 @@ def test_a_layer_with_its_bias_computes_the_right_thing(device: Device) -> None:
         kernel = EXPERT.translate(Brief(task, device.spec), strategy)
         assert isinstance(kernel, Kernel), kernel
         assert evaluator(task, kernel).failure is None
+
+
+# --- blocks that stay, warps that load ---------------------------------------------------------
+
+TENSOR = "coalesce; shared-tile(block_m=64, block_n=64, block_k=32); tensor-cores; split-tf32; persistent-blocks"
+LANES = "coalesce; shared-tile(block_m=64, block_n=64, block_k=8); register-block(thread_m=4, thread_n=4)"
+TEAMS = f"{LANES}; double-buffer(buffers=2); warp-specialisation(warps=4)"
+STAYING = {
+    # a block has less than a tile, about one and a half, several
+    "parts": (*PLAIN, (200, 1000, 200), f"{LANES}; persistent-blocks; stream-k"),
+    "parts and wholes": (*PLAIN, (1000, 20, 1000), f"{LANES}; persistent-blocks; stream-k"),
+    "wholes": (*PLAIN, (1500, 5, 1500), f"{LANES}; persistent-blocks"),
+    "matrices": (*PLAIN, (77, 69, 131), f"{TENSOR}; async-copy-pipeline(stages=3); stream-k"),
+    "batches": (*BATCHED, (70, 136, 44), f"{TENSOR}; async-copy-pipeline(stages=2); stream-k"),
+    "swizzled": (*PLAIN, (300, 200, 300), f"{LANES}; persistent-blocks; stream-k; block-swizzle(rows=2)"),
+    "lower": (*LOWER, (90, 64, 100), f"{TENSOR}; stream-k"),
+    "skipped": (*UPPER, (1500, 0, 0), f"{TENSOR}; triangular-skip"),
+    "transposed": (*TRANSPOSED, (77, 69, 131), f"{TEAMS}; persistent-blocks; stream-k"),
+    "teams": (*PLAIN, (77, 69, 131), TEAMS),
+    "teams that stay": (*PLAIN, (1500, 17, 1500), f"{TEAMS}; persistent-blocks"),
+    "teams with nothing to wait for": (*PLAIN, (64, 8, 64), TEAMS),
+}
+QUICK = ("parts and wholes", "batches", "teams that stay")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in STAYING]
+)
+def test_blocks_that_stay_and_warps_that_load_compute_the_right_thing(device: Device, name: str) -> None:
+    result, inputs, size, moves = STAYING[name]
+    task = product_task(result, inputs, size)
+    kernel = EXPERT.translate(Brief(task, device.spec), parse(moves.replace("; ", "\n"), load_deck()))
+    assert isinstance(kernel, Kernel), kernel
+    assert all(move.split("(")[0] in kernel.source for move in moves.split("; "))
+    assert Evaluator(device, seed=1, timeout_s=300.0, slots=1)(task, kernel).failure is None
+
+
+@pytest.mark.slow
+def test_shares_of_a_layer_get_its_bias(device: Device) -> None:
+    task = product_task("torch.relu(self.layer(a))", "torch.rand(3, M, K)", (35, 166, 131), setup=LAYER)
+    kernel = EXPERT.translate(Brief(task, device.spec), parse(f"{TENSOR}; stream-k".replace("; ", "\n"), load_deck()))
+    assert isinstance(kernel, Kernel), kernel
+    assert Evaluator(device, seed=1, timeout_s=300.0, slots=1)(task, kernel).failure is None

@@ -120,6 +120,16 @@ def test_what_a_warp_does_meanwhile_shortens_its_wait(covered, left):
     assert waiting(launch, A100).memory_s == pytest.approx(left / CLOCK)
 
 
+def test_the_heaviest_block_of_a_single_wave_waits_longest():
+    loads = {"global_load_requests": 108.0, "global_load_sectors": 432.0, "l2_read_sectors": 432.0}
+    even, uneven = (
+        waiting(make_launch(**loads, warp_instructions=1080.0, heaviest_block=most), A100) for most in (10.0, 20.0)
+    )
+    assert even.memory_s > 0
+    assert uneven.memory_s == pytest.approx(2 * even.memory_s)
+    assert uneven.fixed_s == even.fixed_s
+
+
 def test_independent_loads_are_waited_for_once():
     counters = {"global_load_requests": 108 * 8.0, "global_load_sectors": 108 * 32.0, "l2_read_sectors": 108 * 32.0}
     one, four = (waiting(make_launch(**counters, independent_loads=n), A100).memory_s for n in (1.0, 4.0))

@@ -54,6 +54,16 @@ def test_the_busiest_sm_has_its_share_of_the_blocks(blocks, share):
 
 
 @pytest.mark.parametrize(
+    ("blocks", "heaviest", "share"),
+    # alone on its SM, with a mean one beside it, and in several waves, where others take over
+    [(108, 30.0, 1.5 / 108), (216, 30.0, 2.5 / 216), (108, 0.0, 1 / 108), (108 * 33, 30.0, 1 / 108)],
+)
+def test_the_busiest_sm_of_a_single_wave_has_the_heaviest_block(blocks, heaviest, share):
+    launch = make_launch(blocks, warp_instructions=20.0 * blocks, heaviest_block=heaviest)
+    assert busiest_sm(launch, A100) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
     ("part", "counter"),
     [("issue", "sass_instructions"), ("fp32", "sass_fp32"), ("tensor", "flop_tensor_fp16"),
      ("lsu", "shared_load_wavefronts")],

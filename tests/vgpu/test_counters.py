@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptxkit import INDEX, Bench, Blank, Ran, pointer
 
-from cupilot.vgpu.counters import BufferTraffic, dram_bytes, overflow
+from cupilot.vgpu.counters import BufferTraffic, dram_bytes, overflow, stretch
 
 DATA = np.zeros(8192, np.uint32)
 
@@ -372,5 +372,54 @@ def test_l2_loses_what_does_not_fit(size: float, everywhere: bool, lost: float) 
 def test_four_waves_that_read_the_same_buffer(buffer: float, dram: float) -> None:
     """Within L2 once, far beyond it four times, around its size in between."""
     sectors = int(buffer) // 32
-    traffic = BufferTraffic(int(buffer), 4 * sectors, 0, 4 * sectors, 0, 4 * sectors, 0)
+    traffic = BufferTraffic(int(buffer), 4 * sectors, 0, 4 * sectors, 0, 4 * sectors, 0, buffer)
     assert dram_bytes([traffic], 1.0, 4, 40_000_000)["dram_read_bytes"] == pytest.approx(dram, rel=1e-3)
+
+
+def test_waves_that_move_along_a_buffer_read_it_about_once() -> None:
+    """Each sector is asked for by four blocks, but they run at the same time."""
+    size = 80_000_000
+    traffic = BufferTraffic(size, 4 * size // 32, 0, 4 * size // 32, 0, 4 * size // 32, 0, size / 8)
+    assert dram_bytes([traffic], 1.0, 10, 40_000_000)["dram_read_bytes"] == pytest.approx(1.25 * size)
+    assert dram_bytes([traffic], 1.0, 4, 40_000_000)["dram_read_bytes"] == size  # it is read as a whole, whatever else
+
+
+@pytest.mark.parametrize(
+    ("extents", "expected"),
+    [
+        # four products of 100 lines each, ten blocks per product, all of which read the product's whole operand
+        ([(b, b // 10 * 100, b // 10 * 100 + 99) for b in range(0, 40, 3)], (300 / 39 * 20 + 100) * 128),
+        # columns of a matrix: every block's lines lie all over it
+        ([(b, b % 7, 393 + b % 7) for b in range(40)], 400 * 128),
+        # too few blocks to tell
+        ([(0, 0, 99), (10, 100, 199), (20, 200, 299)], 400 * 128),
+        # one stretch for all
+        ([(b, 5, 14) for b in range(8)], 10 * 128),
+    ],
+)
+def test_blocks_of_a_wave_read_within_a_stretch(extents: list[tuple[int, int, int]], expected: float) -> None:
+    assert stretch(extents[::-1], 400 * 128, 20) == pytest.approx(expected)
+
+
+def test_what_blocks_read_after_each_other_is_read_about_once(bench: Bench) -> None:
+    """Four blocks in a row read the same 64 KiB of 32 MiB, which L2 cannot keep for all of the chip."""
+    body = f"""{INDEX} shr.u32 %r10, %r1, 2; mov.u32 %r11, %tid.x; mad.lo.u32 %r10, %r10, 4096, %r11;
+    {pointer(0, "%r10", 16)} ld.global.v4.u32 {{%r12, %r13, %r14, %r15}}, [%rd0];
+    ld.global.v4.u32 {{%r12, %r13, %r14, %r15}}, [%rd0+16384]; ld.global.v4.u32 {{%r12, %r13, %r14, %r15}}, [%rd0+32768];
+    ld.global.v4.u32 {{%r12, %r13, %r14, %r15}}, [%rd0+49152]; ret;"""
+    data = np.zeros(1 << 23, np.uint32)
+    ran = profiled(bench, body, data, threads=1024, grid=2048, sample_budget=200_000)
+    assert ran.launch is not None
+    assert 4 <= ran.launch.blocks_run < 100
+    assert ran["l2_read_sectors"] == 4 * data.nbytes // 32
+    assert data.nbytes <= ran["dram_read_bytes"] < 1.1 * data.nbytes
+
+
+def test_the_block_with_most_to_do(bench: Bench) -> None:
+    """Block number n goes round its loop n + 1 times, two instructions each and the head."""
+    body = f"{INDEX} mov.u32 %r10, %ctaid.x; L: setp.gt.u32 %p1, %r10, 0; sub.u32 %r10, %r10, 1; @%p1 bra L; ret;"
+    ran = profiled(bench, body, threads=32, grid=8)
+    one = profiled(bench, body, threads=32, grid=1)
+    assert one["heaviest_block"] == one["warp_instructions"]
+    assert ran["heaviest_block"] == one["heaviest_block"] + 3 * 7
+    assert ran["warp_instructions"] == 8 * one["heaviest_block"] + 3 * sum(range(8))

@@ -20,8 +20,8 @@ from cupilot.gpu.timing.model import BY_SECTORS
 from cupilot.records import Evaluation, Guidance, Launch, LineCost, Profile, Task, from_plain
 
 SECTOR_BYTES = 32
-# means or maxima of a warp: of several launches the largest is shown, not the sum
-INTENSIVE = frozenset({"independent_loads", "critical_loads"})
+# means or maxima of a warp or block: of several launches the largest is shown, not the sum
+INTENSIVE = frozenset({"independent_loads", "critical_loads", "heaviest_block"})
 SHOWN_PARTS, SHOWN_LINES = 4, 6
 # a line with less than this share of anything is not hot
 LUKEWARM = 0.03

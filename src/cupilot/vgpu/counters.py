@@ -6,7 +6,7 @@ of L2 are simulated while blocks run; how much of the L2 traffic reaches DRAM is
 
 * what one block reads twice at a distance that its share of L2 cannot hold is read twice (`passes`);
 * blocks that run at the same time advance together and share what they read, so one wave reads a
-  buffer at most once per pass;
+  buffer, or the stretch of it that its blocks are at (`stretch`), at most once per pass;
 * when all buffers together fit into L2, every later wave and pass finds them there; where they almost do, a part
   of them (`overflow`).
 
@@ -27,8 +27,10 @@ from cupilot.vgpu.lower.cost import at_line
 from cupilot.vgpu.widths import SiteCount, kind_of
 
 SECTOR_BYTES, LINE_BYTES = 32, 128
-# Counters that are means or maxima of a warp, so they are not scaled with the number of blocks.
-INTENSIVE = frozenset({"independent_loads", "critical_loads"})
+# Counters that are means or maxima of a warp or block, so they are not scaled with the number of blocks.
+INTENSIVE = frozenset({"independent_loads", "critical_loads", "heaviest_block"})
+TELLING = 4
+"""Blocks that must be known before their order says anything."""
 PATH = {"path": "path_cycles", "trips": "round_trips", "cover": "covered_cycles"}
 UNCOUNTED = ("const", "param", "group")  # a group's members count
 
@@ -58,7 +60,7 @@ class Sums(dict[str, Sum]):
 
 @dataclass(frozen=True)
 class BufferTraffic:
-    """32-byte sectors that blocks moved to and from one buffer."""
+    """32-byte sectors that blocks moved to and from one buffer; blocks of one wave read within a stretch of it."""
 
     bytes: int
     l2_read: int
@@ -67,6 +69,7 @@ class BufferTraffic:
     miss_write: int
     unique_read: int
     unique_write: int
+    stretch_bytes: float
 
 
 def instruction_counters(code: KernelCode, counts: Sequence[tuple[int, int]], warps: int) -> Sums:
@@ -155,6 +158,21 @@ def overflow(footprint_bytes: float, l2_bytes: int, everywhere: bool) -> float:
     return min(1.0, max(0.0, (footprint_bytes / l2_bytes - begin) / (end - begin)))
 
 
+def stretch(extents: Sequence[tuple[int, int, int]], size: int, blocks: int) -> float:
+    """Bytes of a buffer within which so many blocks in a row read, from (block, first line, last line) of some.
+
+    Known where blocks with higher numbers read further back, as in a batch; everywhere else it is the whole buffer.
+    """
+    known = sorted(extents)
+    firsts = [first for _, first, _ in known]
+    if len(known) < TELLING or firsts != sorted(firsts):
+        return float(size)
+    between = known[-1][0] - known[0][0]
+    step = (firsts[-1] - firsts[0]) / max(between, 1)
+    length = sum(last + 1 - first for _, first, last in known) / len(known)
+    return min(float(size), (step * blocks + length) * LINE_BYTES)
+
+
 def dram_bytes(
     traffic: Iterable[BufferTraffic], scale: float, waves: float, l2_bytes: int, everywhere: bool = True
 ) -> dict[str, float]:
@@ -177,7 +195,9 @@ def dram_bytes(
             if not missed:
                 continue
             asked, size = missed * scale * SECTOR_BYTES, max(t.bytes, SECTOR_BYTES)
-            once, again = min(unique * scale * SECTOR_BYTES, size), min(asked, waves * missed / max(unique, 1) * size)
+            together = min(size, t.stretch_bytes) if way == "read" else size
+            once = min(unique * scale * SECTOR_BYTES, size)
+            again = max(once, min(asked, waves * missed / max(unique, 1) * together))
             totals[f"dram_{way}_bytes"] += once + lost * (again - once)
     return totals
 
@@ -190,6 +210,7 @@ def launch_counters(
     *,
     blocks: int,
     blocks_run: int,
+    heaviest: int,
     warps_per_block: int,
     concurrent_blocks: int,
     sms: int,
@@ -206,6 +227,7 @@ def launch_counters(
     groups = measured.pop("load_groups", Sum()).value
     loads = measured.get("global_load_requests", Sum())
     measured["independent_loads"] = Sum(max(1.0, loads.value / groups) if groups else 1.0, loads.source)
+    measured["heaviest_block"] = Sum(float(heaviest))
     waves = ceil(blocks / max(concurrent_blocks, 1))
     modelled = dram_bytes(traffic, scale, waves, l2_bytes, everywhere=2 * blocks > sms)
     # stores that are merged write a sector once

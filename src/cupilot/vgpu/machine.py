@@ -20,7 +20,7 @@ from cupilot.gpu.timing import model_time
 from cupilot.records import Launch, MemoryOperation, Profile, Resources
 from cupilot.records.evaluation import SassFunction
 from cupilot.vgpu import translations
-from cupilot.vgpu.counters import BufferTraffic, launch_counters, line_costs
+from cupilot.vgpu.counters import BufferTraffic, launch_counters, line_costs, stretch
 from cupilot.vgpu.emit import KernelCode
 from cupilot.vgpu.emit.program import function_value
 from cupilot.vgpu.ptx.parse import PtxError
@@ -345,6 +345,12 @@ class Machine:
         size = self._library.vgc_operation(index, ctypes.byref(kind))
         return MemoryOperation((kind.value or b"").decode(), size)
 
+    def _extents(self, launch: int, buffer: int) -> list[tuple[int, int, int]]:
+        count = int(self._library.vgc_launch_extents(launch, buffer, 0, None))
+        out = np.empty((count, 3), np.uint64)
+        self._library.vgc_launch_extents(launch, buffer, count, out.ctypes.data)
+        return [(int(block), int(first), int(last)) for block, first, last in out]
+
     def launch(self, index: int) -> Launch:
         view = LaunchView()
         self._library.vgc_launch(index, ctypes.byref(view))
@@ -355,12 +361,15 @@ class Machine:
         for number in range(view.allocations):
             moved = TrafficView()
             size = self._library.vgc_launch_traffic(index, number, ctypes.byref(moved))
-            traffic.append(BufferTraffic(size, *(int(getattr(moved, field[0])) for field in TrafficView._fields_)))
+            extents = self._extents(index, number)
+            numbers = (int(getattr(moved, field[0])) for field in TrafficView._fields_)
+            traffic.append(BufferTraffic(size, *numbers, stretch(extents, size, view.resident * self.spec.sms)))
         grid, block = tuple(view.grid), tuple(view.block)
         blocks = grid[0] * grid[1] * grid[2]
         threads = block[0] * block[1] * block[2]
         counters = launch_counters(
-            code, counts, sites, traffic, blocks=blocks, blocks_run=view.blocks_run, warps_per_block=-(-threads // 32),
+            code, counts, sites, traffic, blocks=blocks, blocks_run=view.blocks_run, heaviest=view.heaviest,
+            warps_per_block=-(-threads // 32),
             concurrent_blocks=view.resident * self.spec.sms, sms=self.spec.sms, l2_bytes=self.spec.l2_bytes,
             machine_code=[line for function in self.sass if function.name == name for line in function.lines],
         )  # fmt: skip

@@ -40,6 +40,7 @@ class LaunchView(ctypes.Structure):
         ("resident", ctypes.c_uint32),
         ("id", ctypes.c_uint64),
         ("blocks_run", ctypes.c_uint64),
+        ("heaviest", ctypes.c_uint64),
         ("counts", ctypes.POINTER(ctypes.c_uint64)),
         ("basic_blocks", ctypes.c_uint64),
         ("sites", ctypes.c_uint64),
@@ -50,7 +51,8 @@ class LaunchView(ctypes.Structure):
 def declare(lib: ctypes.CDLL) -> None:
     """What the runtime's functions take and give, where it is not an int."""
     for name in ("vgc_launches", "vgc_findings", "vgc_operations", "vgc_image", "vgc_variable", "vgc_map_file",
-                 "vgc_stored_elements", "vgc_operation", "vgc_launch_traffic", "vgc_allocate"):  # fmt: skip
+                 "vgc_stored_elements", "vgc_operation", "vgc_launch_traffic",
+                 "vgc_launch_extents", "vgc_allocate"):  # fmt: skip
         getattr(lib, name).restype = ctypes.c_uint64
     lib.vgc_settings.argtypes = [ctypes.c_uint64, ctypes.c_double, ctypes.c_uint32]
     u64 = ctypes.c_uint64
@@ -61,6 +63,7 @@ def declare(lib: ctypes.CDLL) -> None:
     lib.vgc_stored.argtypes = [u64]
     lib.vgc_stored_elements.argtypes = [u64, u64, u64, u64, ctypes.c_void_p]
     lib.vgc_launch_traffic.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
+    lib.vgc_launch_extents.argtypes = [u64, u64, u64, ctypes.c_void_p]
     lib.vgc_launch.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
     lib.vgc_finding.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
     lib.vgc_operation.argtypes = [ctypes.c_uint64, ctypes.c_void_p]

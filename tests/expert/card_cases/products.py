@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from card_case import CardCase, registers, time_s
+from card_case import CardCase, registers, time_s, waiting_s
 
 SOURCE = """
 import torch
@@ -33,6 +33,7 @@ def product(m: int, k: int, n: int, result: str = "a @ b", inputs: str = "torch.
 SQUARE = product(256, 256, 256)
 SMALL = product(128, 128, 128)
 TALL = product(64, 8192, 64)
+FLAT = product(2048, 16, 2048)
 TRIANGULAR = product(512, 512, 512, "torch.triu(a @ b)", "torch.rand(M, M).triu(), torch.rand(M, M).triu()")
 
 TILE = "coalesce\nshared-tile(block_m=64, block_n=64, block_k=16)"
@@ -80,6 +81,14 @@ CASES = [
     CardCase("ldmatrix", SQUARE, PIPED, f"{PIPED}\nldmatrix", "shared_load_requests", at_most=0.8),
     CardCase(
         "warp-tile", SQUARE, PIPED, f"{PIPED}\nwarp-tile(warp_m=64, warp_n=32)", "shared_load_wavefronts", at_most=0.85
+    ),
+    CardCase("persistent-blocks", FLAT, BLOCKED, f"{BLOCKED}\npersistent-blocks", waiting_s, at_most=0.8),
+    CardCase(
+        "stream-k", TALL, f"{PIPED}\npersistent-blocks", f"{PIPED}\npersistent-blocks\nstream-k", time_s, at_most=0.4
+    ),
+    CardCase(
+        "warp-specialisation", SQUARE, f"{BLOCKED}\ndouble-buffer(buffers=2)",
+        f"{BLOCKED}\ndouble-buffer(buffers=2)\nwarp-specialisation(warps=4)", "round_trips", at_most=0.6,
     ),
     CardCase("split-k", TALL, PIPED, f"{PIPED}\nsplit-k(splits=32)", time_s, at_most=0.5),
     CardCase("triangular-skip", TRIANGULAR, PIPED, f"{PIPED}\ntriangular-skip", "flop_tensor_tf32", at_most=0.45),

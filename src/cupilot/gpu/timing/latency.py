@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cupilot.gpu.spec import GpuSpec
-from cupilot.gpu.timing.throughput import SECTOR_BYTES, far_share, has_machine_code, warps, waves
+from cupilot.gpu.timing.throughput import SECTOR_BYTES, far_share, has_machine_code, unevenness, warps, waves
 from cupilot.records import Launch
 
 BLOCK_CYCLES = 320.0
@@ -46,7 +46,8 @@ def waiting(launch: Launch, spec: GpuSpec) -> Waiting:
     trips, cover = round_trips(launch)
     memory = max(0.0, trips * load_latency_cycles(launch, spec) - cover)
     sets = waves(launch, spec)
-    return Waiting(sets * fixed / spec.clock_hz, sets * memory / spec.clock_hz, queue(launch, spec))
+    longest = sets * unevenness(launch, spec) * memory
+    return Waiting(sets * fixed / spec.clock_hz, longest / spec.clock_hz, queue(launch, spec))
 
 
 def queue(launch: Launch, spec: GpuSpec) -> float:

@@ -1,6 +1,7 @@
 """What each resource alone would need for a launch, in seconds.
 
-Parts of an SM are those of the busiest one, which runs ``ceil(blocks / SMs)`` blocks.  Instructions are those of the
+Parts of an SM are those of the busiest one, which runs ``ceil(blocks / SMs)`` blocks.  In a single wave one of them is
+the heaviest; of several waves the SMs that are done sooner take more.  Instructions are those of the
 machine code where it is known.  Of the PTX otherwise: there, address arithmetic, moves and loop control largely vanish
 in ptxas, so they take a share of a slot only.
 """
@@ -29,8 +30,16 @@ FAR_FROM, FAR_TO = 0.9, 1.4
 
 
 def busiest_sm(launch: Launch, spec: GpuSpec) -> float:
-    """The share of the grid that the SM with the most blocks has to do."""
-    return ceil(launch.blocks / spec.sms) / launch.blocks
+    """The share of the grid that the SM with the most blocks has to do, the heaviest of them among its own."""
+    return (ceil(launch.blocks / spec.sms) - 1 + unevenness(launch, spec)) / launch.blocks
+
+
+def unevenness(launch: Launch, spec: GpuSpec) -> float:
+    """The heaviest block's work over the mean one's, where no SM can make up for it: in a single wave."""
+    mean = launch.counter("warp_instructions") / launch.blocks
+    if mean <= 0 or waves(launch, spec) > 1:
+        return 1.0
+    return max(1.0, launch.counter("heaviest_block") / mean)
 
 
 def warps(launch: Launch) -> int:
@@ -50,7 +59,7 @@ def sm_times(launch: Launch, spec: GpuSpec) -> Parts:
     cycles["lsu"] = l1_cycles(launch, spec) + shared_cycles(launch, spec)
     times = {name: value * share / spec.clock_hz for name, value in cycles.items()}
     # resident warps go their ways at the same time, the next ones after them
-    times["dependency"] = waves(launch, spec) * path_cycles(launch) / spec.clock_hz
+    times["dependency"] = waves(launch, spec) * unevenness(launch, spec) * path_cycles(launch) / spec.clock_hz
     return times
 
 

@@ -115,6 +115,9 @@ void pass_caches(Context* c, const Site& s, Allocation* a, u64 first, bool store
     auto& traffic = c->tally->traffic;
     if (traffic.size() <= a->index) traffic.resize(engine().by_index.size());
     Traffic& t = traffic[a->index];
+    auto& running = c->tally->running;
+    if (running.size() <= a->index) running.resize(engine().by_index.size(), Extent{0, 0, ~0ull, 0});
+    Extent& extent = running[a->index];
     u64 lead = first / 128 - a->base / 128 + a->first_line;
     for (u32 i = 0; i < s.lines; i++) {
         u64 line = lead + (i64)s.line_delta[i];
@@ -133,7 +136,9 @@ void pass_caches(Context* c, const Site& s, Allocation* a, u64 first, bool store
         u32 unique = (u32)__builtin_popcount(fresh);
         if (store)
             t.l2_write += moved, t.miss_write += missed, t.unique_write += unique;
-        else
+        else {
             t.l2_read += moved, t.miss_read += missed, t.unique_read += unique;
+            extent.first = std::min(extent.first, line - a->first_line), extent.last = std::max(extent.last, line - a->first_line);
+        }
     }
 }

@@ -16,7 +16,7 @@ struct SiteView { u64 requests, sectors, wavefronts, lane_bytes; };
 struct LaunchView {
     const char* kernel;
     u32 grid[3], block[3], dynamic_shared, resident;
-    u64 id, blocks_run;
+    u64 id, blocks_run, heaviest;
     const u64* counts;
     u64 basic_blocks, sites, allocations;
 };
@@ -189,6 +189,7 @@ void vgc_launch(u64 i, LaunchView* out) {
     out->kernel = l.kernel->name.c_str(), out->id = l.kernel->id;
     memcpy(out->grid, l.grid, 12), memcpy(out->block, l.block, 12);
     out->dynamic_shared = l.dynamic_shared, out->resident = l.resident, out->blocks_run = l.blocks_run;
+    out->heaviest = l.heaviest;
     out->counts = l.counts.data(), out->basic_blocks = l.counts.size() / 2, out->sites = l.sites.size();
     touched.clear();
     for (u32 a = 0; a < l.traffic.size(); a++)
@@ -205,6 +206,17 @@ void vgc_launch_site(u64 i, u64 site, SiteView* out) {
 u64 vgc_launch_traffic(u64 i, u64 number, Traffic* out) {
     *out = engine().launches[i]->traffic[touched[number]];
     return engine().by_index[touched[number]]->bytes;
+}
+
+// Where blocks read such a buffer: how many of them are known, and as many (block, first line, last line) as there is room for.
+u64 vgc_launch_extents(u64 i, u64 number, u64 room, u64* out) {
+    u64 found = 0;
+    for (const Extent& extent : engine().launches[i]->extents) {
+        if (extent.allocation != touched[number]) continue;
+        if (found < room) out[3 * found] = extent.block, out[3 * found + 1] = extent.first, out[3 * found + 2] = extent.last;
+        found++;
+    }
+    return found;
 }
 
 }  // extern "C"

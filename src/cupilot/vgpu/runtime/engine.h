@@ -62,6 +62,11 @@ struct Traffic {
     u64 unique_read = 0, unique_write = 0;  // distinct within a block, summed over blocks
 };
 
+// The first and the last line of an allocation that a block read, past its L1.
+struct Extent {
+    u64 block, allocation, first, last;
+};
+
 // A set-associative cache of 128-byte lines with four sectors each; the ways of a set are kept in order of use.
 class Cache {
   public:
@@ -210,6 +215,8 @@ struct Tally {
     std::vector<u64> counts;
     std::vector<Site> sites;
     std::vector<Traffic> traffic;
+    std::vector<Extent> running;  // of the block that runs, by allocation
+    std::vector<Extent> extents;  // of those that ended and ran alone
 };
 
 // One of a block's barriers. Warps arrive as a whole.
@@ -263,12 +270,14 @@ struct LaunchState {
     u32 grid[3], block[3];
     u32 dynamic_shared = 0;
     u64 blocks = 0, blocks_run = 0, lane_instructions = 0;
+    u64 heaviest = 0;  // warp instructions of the block that had most, among those that ran alone
     u32 resident = 1;
     bool cooperative = false;
     u64 workspace = 0;
     std::vector<u64> counts;
     std::vector<Site> sites;
     std::vector<Traffic> traffic;
+    std::vector<Extent> extents;
     std::string printed;
     u32 number = 0;                // counts launches, from 1
     std::atomic<bool> any_published{false};

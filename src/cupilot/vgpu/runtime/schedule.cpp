@@ -13,6 +13,8 @@
 #include "block.h"
 #include "print.h"
 
+// Of how many blocks it is kept where they read.
+constexpr u64 EXTENTS = 256;
 // A sample has at least this many blocks, unless they cost a multiple of the budget.
 constexpr u64 MINIMUM_SAMPLE = 3, OVERSPENT = 4;
 constexpr u64 BLOCK_SAMPLE_LIMIT = 256;
@@ -41,6 +43,9 @@ struct Worker {
     Tally tally;
     std::vector<std::unique_ptr<Resident>> residents;
     bool looks = false;  // at memory that others change
+    u64 begun = 0, heaviest = 0;  // warp instructions: before the block that runs alone, and of the one that had most
+    bool apart = false;           // what was counted since then is of one block,
+    u64 alone_block = 0;          // this one
 
     Worker(LaunchState& launch, u8* arguments) : l(launch), params(arguments) {
         tally.counts.assign(2 * l.kernel->block_instructions.size(), 0);
@@ -66,6 +71,8 @@ struct Worker {
         auto start = [&](Need need) {
             u64 block = next(need);
             if (block >= l.blocks) return false;
+            apart = active.empty();
+            if (apart) begun = instructions(0), alone_block = block, tally.running.clear();
             if (idle.empty()) idle.push_back(&resident(residents.size()));
             active.push_back(idle.back());
             idle.pop_back();
@@ -96,6 +103,7 @@ struct Worker {
                     i++;
                     continue;
                 }
+                if (apart) ended_alone();
                 idle.push_back(active[i]);
                 active.erase(active.begin() + (i64)i);
                 since_progress = 0;
@@ -113,10 +121,21 @@ struct Worker {
         }
     }
 
-    u64 lane_instructions() const {
+    void ended_alone() {
+        heaviest = std::max(heaviest, instructions(0) - begun);
+        bool sampled = engine().settings.sample_budget;
+        if (!sampled && alone_block % std::max<u64>(1, l.blocks / EXTENTS)) return;
+        for (u64 i = 0; i < tally.running.size(); i++) {
+            const Extent& extent = tally.running[i];
+            if (extent.first <= extent.last) tally.extents.push_back({alone_block, i, extent.first, extent.last});
+        }
+    }
+
+    // Of all basic blocks, by warps (0) or by active lanes (1).
+    u64 instructions(size_t by) const {
         u64 total = 0;
-        const auto& instructions = l.kernel->block_instructions;
-        for (size_t b = 0; b < instructions.size(); b++) total += tally.counts[2 * b + 1] * instructions[b];
+        const auto& each = l.kernel->block_instructions;
+        for (size_t b = 0; b < each.size(); b++) total += tally.counts[2 * b + by] * each[b];
         return total;
     }
 
@@ -137,7 +156,9 @@ struct Worker {
             o.l2_read += t.l2_read, o.l2_write += t.l2_write, o.miss_read += t.miss_read, o.miss_write += t.miss_write;
             o.unique_read += t.unique_read, o.unique_write += t.unique_write;
         }
-        l.lane_instructions += lane_instructions();
+        l.lane_instructions += instructions(1);
+        l.heaviest = std::max(l.heaviest, heaviest);
+        l.extents.insert(l.extents.end(), tally.extents.begin(), tally.extents.end());
     }
 };
 
@@ -157,7 +178,7 @@ struct Sample {
     }
 
     bool enough() const {
-        u64 spent = worker.lane_instructions() / engine().settings.sample_budget;
+        u64 spent = worker.instructions(1) / engine().settings.sample_budget;
         return started >= limit || spent >= OVERSPENT || (spent >= 1 && started >= MINIMUM_SAMPLE);
     }
 
