@@ -249,6 +249,7 @@ def test_a_layer_with_its_bias_computes_the_right_thing(device: Device) -> None:
 
 TENSOR = "coalesce; shared-tile(block_m=64, block_n=64, block_k=32); tensor-cores; split-tf32; persistent-blocks"
 LANES = "coalesce; shared-tile(block_m=64, block_n=64, block_k=8); register-block(thread_m=4, thread_n=4)"
+PIPES = f"{TENSOR}; async-copy-pipeline(stages=4)"
 TEAMS = f"{LANES}; double-buffer(buffers=2); warp-specialisation(warps=4)"
 STAYING = {
     # a block has less than a tile, about one and a half, several
@@ -261,6 +262,8 @@ STAYING = {
     "lower": (*LOWER, (90, 64, 100), f"{TENSOR}; stream-k"),
     "skipped": (*UPPER, (1500, 0, 0), f"{TENSOR}; triangular-skip"),
     "transposed": (*TRANSPOSED, (77, 69, 131), f"{TEAMS}; persistent-blocks; stream-k"),
+    "teams with copies": (*TRANSPOSED_A, (77, 200, 131), f"{PIPES}; warp-specialisation(warps=2)"),
+    "teams with fewer copies than stages": (*PLAIN, (77, 60, 131), f"{PIPES}; warp-specialisation(warps=4); stream-k"),
     "teams": (*PLAIN, (77, 69, 131), TEAMS),
     "teams that stay": (*PLAIN, (1500, 17, 1500), f"{TEAMS}; persistent-blocks"),
     "teams with nothing to wait for": (*PLAIN, (64, 8, 64), TEAMS),

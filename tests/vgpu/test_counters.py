@@ -405,7 +405,8 @@ def test_what_blocks_read_after_each_other_is_read_about_once(bench: Bench) -> N
     """Four blocks in a row read the same 64 KiB of 32 MiB, which L2 cannot keep for all of the chip."""
     body = f"""{INDEX} shr.u32 %r10, %r1, 2; mov.u32 %r11, %tid.x; mad.lo.u32 %r10, %r10, 4096, %r11;
     {pointer(0, "%r10", 16)} ld.global.v4.u32 {{%r12, %r13, %r14, %r15}}, [%rd0];
-    ld.global.v4.u32 {{%r12, %r13, %r14, %r15}}, [%rd0+16384]; ld.global.v4.u32 {{%r12, %r13, %r14, %r15}}, [%rd0+32768];
+    ld.global.v4.u32 {{%r12, %r13, %r14, %r15}}, [%rd0+16384];
+    ld.global.v4.u32 {{%r12, %r13, %r14, %r15}}, [%rd0+32768];
     ld.global.v4.u32 {{%r12, %r13, %r14, %r15}}, [%rd0+49152]; ret;"""
     data = np.zeros(1 << 23, np.uint32)
     ran = profiled(bench, body, data, threads=1024, grid=2048, sample_budget=200_000)

@@ -154,10 +154,17 @@ class Space:
         return best
 
     def _give_up(self, strategy: Strategy, keep: frozenset[str]) -> Strategy:
-        """Without the move whose loss mends most; those to be kept only when no other is left."""
+        """Without the move whose loss mends most for each move that goes with it; those to be kept only when no other
+        is left.
+        """
         free = [move.card for move in strategy.moves if move.card not in keep] or sorted(strategy.cards)
-        candidates = [self.without(strategy, card) for card in free]
-        return min(candidates, key=lambda s: (len(self._broken_rules(s)), -len(s.moves)))
+        broken = len(self._broken_rules(strategy))
+
+        def price(candidate: Strategy) -> tuple[float, int]:
+            lost = len(strategy.moves) - len(candidate.moves)
+            return -(broken - len(self._broken_rules(candidate))) / lost, lost
+
+        return min((self.without(strategy, card) for card in free), key=price)
 
     # --- building ----------------------------------------------------------------------------
 

@@ -361,9 +361,9 @@ class Machine:
         for number in range(view.allocations):
             moved = TrafficView()
             size = self._library.vgc_launch_traffic(index, number, ctypes.byref(moved))
-            extents = self._extents(index, number)
-            numbers = (int(getattr(moved, field[0])) for field in TrafficView._fields_)
-            traffic.append(BufferTraffic(size, *numbers, stretch(extents, size, view.resident * self.spec.sms)))
+            sectors = {field[0]: int(getattr(moved, field[0])) for field in TrafficView._fields_}
+            together = stretch(self._extents(index, number), size, view.resident * self.spec.sms)
+            traffic.append(BufferTraffic(size, **sectors, stretch_bytes=together))
         grid, block = tuple(view.grid), tuple(view.block)
         blocks = grid[0] * grid[1] * grid[2]
         threads = block[0] * block[1] * block[2]
