@@ -36,6 +36,8 @@ def convolution(layer: str, size: int) -> str:
 PADDED = convolution("Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False)", 48)
 STRIDED = convolution("ConvTranspose2d(CHANNELS, CHANNELS, 3, stride=2, padding=1, bias=False)", 32)
 
+WINDOWS = convolution("Conv2d(CHANNELS, 64, 3, padding=1, bias=False)", 32)
+
 TILE = "shared-tile(block_m=32, block_n=128, block_k=16)\nregister-block(thread_m=4, thread_n=8)"
 CORES = "shared-tile(block_m=32, block_n=128, block_k=16)\ntensor-cores\nsplit-tf32\nwarp-tile(warp_m=16, warp_n=32)"
 
@@ -48,5 +50,10 @@ CASES = [
     CardCase(
         "staged-store", STRIDED, f"{CORES}\noutput-phases", f"{CORES}\noutput-phases\nstaged-store",
         "global_store_sectors", at_most=0.7,
+    ),
+    # 16 products instead of 36, and the transforms
+    CardCase(
+        "winograd", WINDOWS, f"{TILE}\nimplicit-gemm-offsets", "winograd(channels=64, patches=32)",
+        "flop_fp32", at_most=0.55,
     ),
 ]  # fmt: skip
