@@ -152,6 +152,19 @@ def test_a_faster_kernel_of_another_precision_is_taken(cli: Cli, suite: str, mon
     assert (Path("coarse") / row["kernel"]).read_text() == (Path("out") / rows()["2"]["kernel"]).read_text()
 
 
+def test_evaluated_anew_a_kernel_gives_way_to_a_faster_one(
+    cli: Cli, suite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cupilot.evolution.suite, "sums_products", lambda task: True)
+    cli("bench", "level1", "--suite", suite, "--out", "out", "--only", "2", "--budget", "20")
+    coarse = ("--out", "coarse", "--budget", "1", "--precision", "tf32")
+    cli("bench", "level1", "--suite", suite, *coarse)
+    before = rows("coarse")
+    assert cli("bench", "level1", "--suite", suite, *coarse, "--again", "--reuse", "out").status == 0
+    assert rows("coarse")["1"] == before["1"]  # nobody else has it
+    assert rows("coarse")["2"]["time_ms"] == rows()["2"]["time_ms"] != before["2"]["time_ms"]
+
+
 def test_reusing_nothing_is_a_mistake(cli: Cli, suite: str) -> None:
     ran = cli("bench", "level1", "--suite", suite, "--out", "out", "--reuse", "nowhere")
     assert ran.status == 2

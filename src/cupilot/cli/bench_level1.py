@@ -73,7 +73,9 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
                 search: Search = partial(checked_again, dict(done))
             else:
                 left = [each for each in problems if each.number not in done or not done[each.number].correct]
-                search = partial(reused, Path(options.reuse), others) if options.reuse else searched
+                search = searched
+            if options.reuse:
+                search = partial(reused, Path(options.reuse), others, search)
             interrupted = solve_all(bench, left, options.precision, done, terminal, tell, search)
     finally:
         executor.close(cancel=True)
@@ -126,12 +128,18 @@ def searched(bench: Bench, problem: SuiteTask, task: Task) -> Standing:
     return bench.solve(problem, task)
 
 
-def reused(folder: Path, others: Mapping[int, Standing], bench: Bench, problem: SuiteTask, task: Task) -> Standing:
-    """What another benchmark found where precision makes no difference; else a search, and the faster of the two."""
+def reused(
+    folder: Path, others: Mapping[int, Standing], search: Search, bench: Bench, problem: SuiteTask, task: Task
+) -> Standing:
+    """What another benchmark found where precision makes no difference; else the faster of its kernel and ours."""
     if problem.number not in others:
-        return bench.solve(problem, task)
+        return search(bench, problem, task)
     found = others[problem.number]
-    return bench.carry_over(folder, found, task) or bench.or_others(bench.solve(problem, task), folder, found, task)
+    carried = bench.carry_over(folder, found, task)
+    if carried is not None:
+        return carried
+    ours = search(bench, problem, task)
+    return ours if ours.stopped == "interrupted" else bench.or_others(ours, folder, found, task)
 
 
 def checked_again(done: Mapping[int, Standing], bench: Bench, problem: SuiteTask, task: Task) -> Standing:
