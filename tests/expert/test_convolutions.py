@@ -6,29 +6,17 @@ from random import Random
 
 import pytest
 from family_tasks import drawn_kernels_are_right
+from window_tasks import convolution as convolution_task
 
 from cupilot.contracts import Brief, Device
+from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms import convolution
 from cupilot.records import Kernel, Task
-from cupilot.tasks.load import task_from_source
+from cupilot.strategies import load_deck, parse
 from cupilot.testing.samples import SPEC
 
-SOURCE = """
-import torch
-CHANNELS = {channels}
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = torch.nn.{layer}
-    def forward(self, x):
-        return {result}
-def get_inputs():
-    return [torch.rand({inputs})]
-def get_init_inputs():
-    return []
-"""
 # a layer, and the input's sizes
 LAYERS = {
     "plain": ("Conv2d(CHANNELS, 40, 3, bias=False)", "2, CHANNELS, 9, 13"),
@@ -54,8 +42,7 @@ LAYERS = {
 
 def layer(name: str, result: str = "self.conv(x)", channels: int = 12, precision: str = "fp32") -> Task:
     text, inputs = LAYERS[name]
-    source = SOURCE.format(layer=text, inputs=inputs, result=result, channels=channels)
-    return task_from_source(source, name.replace(" ", "-"), precision, where=name)
+    return convolution_task(text, inputs, channels, result, precision)
 
 
 def read(task: Task) -> Form:
@@ -109,8 +96,7 @@ def test_phases_use_exactly_the_taps_that_meet_an_input(name: str) -> None:
     ],
 )
 def test_what_is_something_else_is_not_matched(result: str, inputs: str) -> None:
-    source = SOURCE.format(layer="Conv2d(CHANNELS, CHANNELS, 3)", inputs=inputs, result=result, channels=4)
-    found = convolution.read(Graph(task_from_source(source, "other", "fp32", where="other")))
+    found = convolution.read(Graph(convolution_task("Conv2d(CHANNELS, CHANNELS, 3)", inputs, 4, result)))
     assert isinstance(found, str)
 
 
@@ -146,6 +132,21 @@ def test_drawn_kernels_are_right(device: Device, name: str) -> None:
 @pytest.mark.parametrize("precision", ["tf32", "fp16", "bf16"])
 def test_kernels_of_lower_precision_are_right(device: Device, precision: str) -> None:
     drawn_kernels_are_right(layer("transposed", channels=32, precision=precision), device, count=2, seed=5)
+
+
+def test_rows_of_weights_that_are_whole_packs_are_copied_as_such(device: Device) -> None:
+    """12 channels by 9 taps: a row of the tile has to start where 16 bytes may be written."""
+    task = layer("plain")
+    kernel = Expert().translate(
+        Brief(task, SPEC),
+        parse(
+            "shared-tile(block_m=16, block_n=64, block_k=16)\nregister-block(thread_m=4, thread_n=4)\n"
+            "async-copy-pipeline(stages=2)",
+            load_deck(),
+        ),
+    )
+    assert isinstance(kernel, Kernel), kernel
+    assert Evaluator(device, seed=1, timeout_s=300.0, slots=1)(task, kernel).failure is None
 
 
 @pytest.mark.slow

@@ -5,39 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from window_tasks import convolution
 
 from cupilot.contracts import Brief, Built, Device
 from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.records import Failure, Kernel, Task
 from cupilot.strategies import load_deck, parse
-from cupilot.tasks.load import task_from_source
 from cupilot.testing.samples import SPEC
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.nvcc import build_kernel
 
-SOURCE = """
-import torch
-CHANNELS = {channels}
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = torch.nn.{layer}
-    def forward(self, x):
-        return {result}
-def get_inputs():
-    return [torch.rand({inputs})]
-def get_init_inputs():
-    return []
-"""
 DECK = load_deck()
 SMALL = "winograd(channels=32, patches=32)"
 SHAPES = ("channels=64, patches=32", "channels=32, patches=64", "channels=32, patches=32")
-
-
-def convolution(layer: str, inputs: str, channels: int = 12, result: str = "self.conv(x)") -> Task:
-    source = SOURCE.format(layer=layer, inputs=inputs, result=result, channels=channels)
-    return task_from_source(source, "windows", "fp32", where="windows")
 
 
 def translated(task: Task, moves: str) -> Kernel | Failure:

@@ -1,4 +1,4 @@
-"""Tasks about windows for the tests of pooling and of filters per channel, and what must hold of their kernels."""
+"""Tasks about windows for tests of convolutions, pooling and filters per channel, and what must hold of kernels."""
 
 from __future__ import annotations
 
@@ -39,6 +39,30 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+LAYER = """
+import torch
+CHANNELS = {channels}
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.{layer}
+    def forward(self, x):
+        return {result}
+def get_inputs():
+    return [torch.rand({inputs})]
+def get_init_inputs():
+    return []
+"""
+
+
+def convolution(
+    layer: str, inputs: str, channels: int = 12, result: str = "self.conv(x)", precision: str = "fp32"
+) -> Task:
+    """A layer of so many CHANNELS and its input's sizes, and what becomes of the result."""
+    source = LAYER.format(layer=layer, inputs=inputs, result=result, channels=channels)
+    return task_from_source(source, "convolution", precision, where="convolution")
 
 
 def window_source(module: str, shape: tuple[int, ...], result: str = "self.main(x)") -> str:
