@@ -289,3 +289,35 @@ def test_shares_of_a_layer_get_its_bias(device: Device) -> None:
     kernel = EXPERT.translate(Brief(task, device.spec), parse(f"{TENSOR}; stream-k".replace("; ", "\n"), load_deck()))
     assert isinstance(kernel, Kernel), kernel
     assert Evaluator(device, seed=1, timeout_s=300.0, slots=1)(task, kernel).failure is None
+
+
+# --- tiles in half precision -------------------------------------------------------------------
+
+HALVES = "coalesce; shared-tile(block_m=64, block_n=64, block_k=32); tensor-cores; half-tiles"
+HALF = {
+    "plain": (*PLAIN, (77, 69, 131), "fp16", HALVES),
+    "packs": (*PLAIN, (128, 96, 64), "bf16", HALVES),
+    "transposed left": (*TRANSPOSED_A, (77, 69, 131), "bf16", HALVES),
+    "transposed right": (*TRANSPOSED_B, (68, 72, 132), "fp16", HALVES),
+    "transposed": (*TRANSPOSED, (200, 100, 136), "fp16", HALVES.replace("block_k=32", "block_k=16")),
+    "shares": (*BATCHED, (70, 136, 44), "fp16", f"{HALVES}; persistent-blocks; stream-k"),
+    "large warps": (
+        *PLAIN, (300, 200, 300), "fp16",
+        "coalesce; shared-tile(block_m=128, block_n=128, block_k=32); tensor-cores; half-tiles; "
+        "warp-tile(warp_m=64, warp_n=64)",
+    ),
+    "skipped": (*UPPER, (300, 0, 0), "fp16", f"{HALVES}; triangular-skip"),
+}  # fmt: skip
+QUICK_HALF = ("transposed left", "transposed right")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK_HALF else pytest.mark.slow) for name in HALF]
+)
+def test_tiles_in_half_precision_compute_the_right_thing(device: Device, name: str) -> None:
+    result, inputs, size, precision, moves = HALF[name]
+    task = product_task(result, inputs, size, precision)
+    kernel = EXPERT.translate(Brief(task, device.spec), parse(moves.replace("; ", "\n"), load_deck()))
+    assert isinstance(kernel, Kernel), kernel
+    assert "half-tiles" in kernel.source
+    assert Evaluator(device, seed=1, timeout_s=300.0, slots=1)(task, kernel).failure is None

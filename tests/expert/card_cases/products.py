@@ -46,7 +46,8 @@ LARGE = """coalesce
 shared-tile(block_m=128, block_n=128, block_k=8)
 register-block(thread_m=8, thread_n=8)
 transposed-a-tile"""
-WIDE = "coalesce\nshared-tile(block_m=64, block_n=64, block_k=32)\ntensor-cores\nsplit-tf32"
+TILE_OF_32 = "coalesce\nshared-tile(block_m=64, block_n=64, block_k=32)"
+WIDE = f"{TILE_OF_32}\ntensor-cores\nsplit-tf32"
 PIPED = f"{WIDE}\nasync-copy-pipeline(stages=3)"
 
 CASES = [
@@ -74,6 +75,10 @@ CASES = [
     CardCase("block-swizzle", SQUARE, BLOCKED, f"{BLOCKED}\nblock-swizzle(rows=2)", time_s, at_most=1.02),
     CardCase(
         "tensor-cores", SMALL, BLOCKED, f"{TILE}\ntensor-cores", "sass_instructions", at_most=0.5, precision="tf32"
+    ),
+    CardCase(
+        "half-tiles", SQUARE, f"{TILE_OF_32}\ntensor-cores", f"{TILE_OF_32}\ntensor-cores\nhalf-tiles",
+        "shared_load_wavefronts", at_most=0.5, precision="fp16",
     ),
     CardCase("split-tf32", SQUARE, BLOCKED, WIDE, "flop_fp32", at_most=0.3),
     CardCase("async-copy-pipeline", SQUARE, WIDE, PIPED, "barriers", at_most=0.6),
