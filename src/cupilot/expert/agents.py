@@ -37,13 +37,14 @@ class Expert:
     def name(self) -> str:
         return "expert"
 
-    def space(self, task: Task) -> Space:
-        """The strategies it can realise for a task; `UnmatchedTask` when there are none."""
-        return Space(match(task, self._recipes), self._deck)
+    def space(self, task: Task, spec: GpuSpec | None = None) -> Space:
+        """The strategies it can realise for a task, on a GPU if that is known; `UnmatchedTask` when there are none."""
+        problem = match(task, self._recipes)
+        return Space(problem, self._deck) if spec is None else Space(problem, self._deck, spec.capability)
 
     def generate(self, brief: Brief) -> Kernel:
         """Kernel Generator: one thread per independent result, nothing else."""
-        return render(self.space(brief.task), Strategy())
+        return render(self.space(brief.task, brief.spec), Strategy())
 
     def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
         """Roofline Prophet: zone by intensity and time, limit as the timing names it."""
@@ -51,16 +52,16 @@ class Expert:
 
     def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
         """SCE Manager: what worked on similar kernels, known starting points, then coverage of the space."""
-        return breeding.initialize(self.space(brief.task), brief, count, rng)
+        return breeding.initialize(self.space(brief.task, brief.spec), brief, count, rng)
 
     def cross(self, brief: Brief, rng: Random) -> Strategy:
         """SCE Manager: a legal strategy out of the parents', the fastest parent counting most."""
         ranked = sorted(brief.parents, key=lambda parent: (parent.time_s is None, parent.time_s or 0.0))
-        return breeding.cross(self.space(brief.task), [parent.strategy for parent in ranked], brief.guidance, rng)
+        return breeding.cross(self.space(brief.task, brief.spec), [parent.strategy for parent in ranked], brief.guidance, rng)
 
     def translate(self, brief: Brief, strategy: Strategy) -> Kernel | Failure:
         """Strategy Translator: the recipe's template; the parents' kernels are not looked at."""
-        space = self.space(brief.task)
+        space = self.space(brief.task, brief.spec)
         faults = space.faults(strategy)
         if faults:
             return Failure("translate", "illegal-strategy", faults[0], log="\n".join(faults))
@@ -83,7 +84,7 @@ class Expert:
             return Failure("revise", "given-up", "recipes are right or wrong as a whole: there is nothing to repair")
         if not _TOO_LARGE.search(f"{failure.message}\n{failure.log}"):
             return Failure("revise", "given-up", f"a recipe cannot be changed against a {failure.kind}")
-        space = self.space(brief.task)
+        space = self.space(brief.task, brief.spec)
         smaller = space.smaller(space.repair(named_strategy(kernel, self._deck) or strategy))
         if smaller is None:
             return Failure("revise", "given-up", "the kernel is as small as the recipe can make it")

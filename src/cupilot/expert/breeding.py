@@ -41,11 +41,11 @@ def initialize(space: Space, brief: Brief, count: int, rng: Random) -> tuple[Str
 
     Some are what paid on similar tasks, some are known starting points, the rest is spread over the
     space.  The empty strategy is not among them: it is the plain kernel.  What similar tasks say comes
-    first, then what answers the guidance best, because whatever is tried early may spare the rest.
+    first, then the starting points, those for the limit before others and otherwise as the recipe has them, then
+    what answers the guidance best, because whatever is tried early may spare the rest.
     """
     guidance = brief.guidance
     chosen = _from_pool(space, brief, ceil(POOL_SHARE * count))
-    known = len(chosen)
     half = len(chosen) + (count - len(chosen) + 1) // 2
     for start in space.starts(guidance.limit if guidance is not None else ""):
         if len(chosen) < half and not any(same(start, other) for other in chosen):
@@ -55,6 +55,7 @@ def initialize(space: Space, brief: Brief, count: int, rng: Random) -> tuple[Str
         relieves = guidance is not None and guidance.limit in space.deck.card(card).relieves
         return CHANCE + (RELIEF_CHANCE if relieves else 0.0)
 
+    known = len(chosen)
     drawn = [space.draw(rng, chance, "covers the space") for _ in range(DRAWS * max(count - len(chosen), 0))]
     while len(chosen) < count:
         taken = [Strategy(), *chosen]
@@ -67,7 +68,10 @@ def initialize(space: Space, brief: Brief, count: int, rng: Random) -> tuple[Str
 
 
 def _from_pool(space: Space, brief: Brief, most: int) -> list[Strategy]:
-    """Strategies of similar tasks, made legal for this one; the most similar first."""
+    """Strategies of similar tasks, made legal for this one; the most similar first.
+
+    One that needs another GPU, or loses more than half of its moves on the way, is not what paid there.
+    """
     found: list[Strategy] = []
     for record in brief.similar:
         moves = tuple(
@@ -76,7 +80,12 @@ def _from_pool(space: Space, brief: Brief, most: int) -> list[Strategy]:
             if move.card in space.cards
         )
         strategy = space.effective(space.repair(Strategy(moves)))
-        if strategy.moves and len(found) < most and not any(same(strategy, other) for other in found):
+        kept = strategy.cards & record.strategy.cards
+        if len(found) == most or 2 * len(kept) < len(record.strategy.moves) or not kept:
+            continue
+        if any(card in space.deck and not space.capable(card) for card in record.strategy.cards):
+            continue
+        if not any(same(strategy, other) for other in found):
             found.append(strategy)
     return found
 

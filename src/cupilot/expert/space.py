@@ -20,17 +20,25 @@ CAPABILITY = 8.0
 
 @dataclass(frozen=True)
 class Space:
-    """See the module's text.  Everything is a pure function of problem and deck."""
+    """See the module's text.  Everything is a pure function of problem, deck and what the device is capable of."""
 
     problem: Problem
     deck: Deck
+    capability: float = CAPABILITY
 
     @property
     def cards(self) -> tuple[str, ...]:
-        """Cards that this recipe realises and the task's precision allows."""
-        allowed = (self.deck.card(move.card) for move in self.problem.recipe.moves)
-        precision = self.problem.task.precision
-        return tuple(card.name for card in allowed if not card.precisions or precision in card.precisions)
+        """Cards that this recipe realises and the task's precision and the device allow."""
+        known = (move.card for move in self.problem.recipe.moves)
+        return tuple(card for card in known if self._precise(card) and self.capable(card))
+
+    def capable(self, card: str) -> bool:
+        """Whether the device has what the card uses."""
+        return self.deck.card(card).min_capability <= self.capability
+
+    def _precise(self, card: str) -> bool:
+        precisions = self.deck.card(card).precisions
+        return not precisions or self.problem.task.precision in precisions
 
     def choices(self, card: str, parameter: str) -> tuple[Value, ...]:
         return self.problem.recipe.choices(card, parameter, self.deck)
@@ -51,7 +59,7 @@ class Space:
     def faults(self, strategy: Strategy) -> tuple[str, ...]:
         """Why the recipe cannot realise the strategy; empty when it can."""
         found = [f"the recipe does not realise {m.card}" for m in strategy.moves if self._realised(m.card) is None]
-        found += compatible(strategy, self.deck, capability=CAPABILITY, precision=self.problem.task.precision)
+        found += compatible(strategy, self.deck, capability=self.capability, precision=self.problem.task.precision)
         for move in strategy.moves:
             found += [f"{move.card} needs {need}" for need in self._own_needs(move.card) if not _met(need, strategy)]
             found += [
@@ -69,10 +77,10 @@ class Space:
         return self.problem.recipe.realised(card)
 
     def _own_needs(self, card: str) -> tuple[str, ...]:
-        """Of this recipe; what the task's precision does not allow is not needed."""
+        """Of this recipe; what is for another precision is not needed."""
         realised = self._realised(card)
         needs = realised.needs if realised is not None else ()
-        return tuple(need for need in needs if any(name in self.cards for name in need.split("|")))
+        return tuple(need for need in needs if any(map(self._precise, need.split("|"))))
 
     def _allowed(self, card: str, parameter: str) -> tuple[Value, ...]:
         known = {p.name for p in self.deck.card(card).parameters}
