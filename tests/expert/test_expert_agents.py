@@ -9,10 +9,12 @@ from random import Random
 import pytest
 from expert_tasks import FAMILIES, brief, elementwise_task, matmul_task, softmax_task
 
+from cupilot.cli.pooling import shipped_records
 from cupilot.contracts import Agents
 from cupilot.errors import UnmatchedTask
 from cupilot.expert import Expert
 from cupilot.expert.prophet import WORDS
+from cupilot.gpu import load_spec
 from cupilot.records import Evaluation, Failure, Guidance, Individual, Kernel, Move, Strategy, Task, Timing
 from cupilot.strategies import LIMITS, distance, load_deck, parse, same
 from cupilot.testing.agents import AgentsContract
@@ -74,6 +76,40 @@ def test_first_strategies_are_distinct_legal_and_filled_up(task: Task, guidance:
         assert space.faults(one) == ()
         assert all(distance(one, other) > 0 for other in first[:index])
     assert first != EXPERT.initialize(brief(task, guidance), 12, Random(5))
+
+
+def test_starting_points_come_in_the_recipes_order(guidance: Guidance) -> None:
+    task = matmul_task(4096, 4096, 4096)
+    starts = EXPERT.space(task).starts(guidance.limit)
+    first = EXPERT.initialize(brief(task, guidance=guidance), 8, Random(2))
+    assert first[:4] == starts[:4]
+
+
+@pytest.mark.parametrize("gpu", ["t4", "v100"])
+def test_an_older_gpu_gets_strategies_that_it_is_capable_of(gpu: str, guidance: Guidance) -> None:
+    """Neither what tensor cores and asynchronous copies did elsewhere, nor starting points with them."""
+    task, spec = matmul_task(4096, 4096, 4096), load_spec(gpu)
+    paid = [record for record in shipped_records(task, EVALUATION) if "tensor-cores" in record.strategy.cards]
+    assert paid
+    asked = replace(brief(task, guidance=guidance), spec=spec, similar=tuple(paid))
+    first = EXPERT.initialize(asked, 8, Random(2))
+    assert len(first) == 8
+    for strategy in first:
+        assert all(DECK[card].min_capability <= spec.capability for card in strategy.cards)
+        assert isinstance(EXPERT.translate(asked, strategy), Kernel)
+    refused = EXPERT.translate(asked, paid[0].strategy)
+    assert isinstance(refused, Failure)
+    assert "needs compute capability 8.0" in refused.log
+
+
+def test_what_is_left_of_other_families_strategies_is_not_taken(guidance: Guidance) -> None:
+    task = matmul_task(4096, 4096, 4096)
+    (record,) = shipped_records(task, EVALUATION)[:1]
+    moves = "block-size(threads=128)\nblock-per-row\nwarp-shuffle\nonline-softmax"
+    foreign = replace(record, strategy=parse(moves, DECK))
+    asked = replace(brief(task, guidance=guidance), similar=(foreign, record))
+    first = EXPERT.initialize(asked, 8, Random(2))[0]
+    assert same(first, EXPERT.space(task).effective(record.strategy))
 
 
 def test_children_are_legal_and_new(task: Task, guidance: Guidance) -> None:
