@@ -216,11 +216,13 @@ class Space:
         return order(strategy)
 
     def starts(self, limit: str) -> tuple[Strategy, ...]:
-        """The recipe's starting points, those for this limit first, made legal for this task."""
+        """The recipe's starting points for such a device, those for this limit first, made legal for this task."""
         found: list[Strategy] = []
         known = [start for start in self.problem.recipe.starts if value_of(start.when, self.problem.facts)]
         for start in sorted(known, key=lambda start: limit not in start.limits):
             moves = parse("\n".join(start.moves), self.deck).moves
+            if not all(self.capable(move.card) for move in moves):
+                continue
             reasoned = Strategy(tuple(replace(move, reason="a known starting point") for move in moves))
             strategy = self.effective(self.repair(reasoned))
             if strategy.moves and not any(same(strategy, other) for other in found):
