@@ -11,7 +11,7 @@ from cupilot.evolution.standings import FAST, Figures, Standing, comparisons, re
 HERE = Path(__file__).parent
 KERNELS = HERE.parent / "kernels"
 BEGIN, END = "<!-- made by make_level1.py -->\n", "<!-- up to here -->\n"
-TITLES = {"level1": "fp32", "level1-tf32": "tf32"}
+TITLES = {"level1": "fp32", "level1-tf32": "tf32", "level1-fp16": "fp16"}
 
 
 def page(text: str) -> str:

@@ -2,7 +2,9 @@
 //
 // Recipe: pooling
 // Strategy:
-//   unroll(factor=8)
+//   shared-halo
+//   unroll(factor=4)
+//   vector-load(width=4)
 // Written for 64x192x65536:float32; correct for every shape of the same rank.
 
 #include <ATen/cuda/CUDAContext.h>
@@ -19,9 +21,14 @@ namespace {
 
 constexpr int kWindowW = 8, kStrideW = 1, kPadW = 4, kDilationW = 3;
 constexpr int kThreadsX = 256;  // along a row of the result
-constexpr int kColumns = 8;  // results of a thread along w, kThreadsX apart
+constexpr int kColumns = 4;  // results of a thread along w, kThreadsX apart
 constexpr int kTileW = kThreadsX * kColumns;
 constexpr int kSpanW = (kColumns - 1) * kThreadsX * kStrideW + (kWindowW - 1) * kDilationW + 1;
+constexpr int kWidth = 4;
+constexpr int kShift = 0;  // from an aligned element to the first one of a thread
+// the inputs of a block's results, the padding included
+constexpr int kHaloW = (kShift + (kTileW - 1) * kStrideW + (kWindowW - 1) * kDilationW + kWidth) / kWidth * kWidth;
+constexpr int kHalo = kHaloW;
 
 struct Sizes {
     int in_w, out_w;
@@ -35,32 +42,27 @@ __device__ __forceinline__ float join(float a, float b) {
     return larger;
 }
 
-// `otherwise` where there is nothing to load. A predicate, not a branch: loads behind it are on their way together.
-__device__ __forceinline__ float load_if(bool there, const float* from, float otherwise) {
-    asm("{\n\t.reg .pred there;\n\tsetp.ne.s32 there, %2, 0;\n\t@there ld.global.nc.f32 %0, [%1];\n\t}"
-        : "+f"(otherwise)
-        : "l"(from), "r"(int(there)));
-    return otherwise;
-}
+// Neighbouring floats that travel in one access; the address must be a multiple of the size.
+template <int Width>
+struct alignas(Width * sizeof(float)) Pack {
+    float at[Width];
+};
 
 // The results of one thread, from w0 on.
-// Columns: all columns that its windows span are in the input.
-
-template <bool Columns>
+// Wide: rows are aligned for packs.
+template <bool Wide>
 __device__ __forceinline__ void results(
-    const float* __restrict__ in, float* __restrict__ out, const Sizes& s,
+    const float* in, float* __restrict__ out, const Sizes& s,
     int w0) {
-    const int start_w = w0 * kStrideW - kPadW;
     float live[kColumns];
-    const float* row = in + (start_w);
+    const float* row = in;
     float v[kColumns * kWindowW];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
 #pragma unroll
         for (int j = 0; j < kWindowW; ++j) {
             const int at = c * kThreadsX * kStrideW + j * kDilationW;
-            const bool there = (Columns || unsigned(start_w + at) < unsigned(s.in_w));
-            v[c * kWindowW + j] = Columns ? row[at] : load_if(there, row + at, -INFINITY);
+            v[c * kWindowW + j] = row[at];
         }
     }
 #pragma unroll
@@ -76,10 +78,11 @@ __device__ __forceinline__ void results(
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
         float& one = live[c];
-        if (Columns || w0 + c * kThreadsX < s.out_w) *(line + c * kThreadsX) = one;
+        if (w0 + c * kThreadsX < s.out_w) *(line + c * kThreadsX) = one;
     }
 }
 
+template <bool Wide>
 __global__ void __launch_bounds__(kThreadsX)
 pool(const float* __restrict__ x, float* __restrict__ y, Sizes s) {
     unsigned tile = blockIdx.x;
@@ -87,19 +90,34 @@ pool(const float* __restrict__ x, float* __restrict__ y, Sizes s) {
     tile /= s.tiles_w;
     const float* in = x + int64_t(tile) * (s.in_w);
     float* out = y + int64_t(tile) * (s.out_w);
+    __shared__ __align__(16) float halo[kHalo];
+    const int thread = threadIdx.x;
+    constexpr int threads = kThreadsX;
+    if (Wide) {  // packs lie in the input or outside of it, never across its rim
+        for (int i = thread; i < kHalo / kWidth; i += threads) {
+            const int w = i % (kHaloW / kWidth) * kWidth + block_w * kStrideW - kPadW - kShift;
+            const bool there = unsigned(w) < unsigned(s.in_w);
+            Pack<kWidth> pack;
+            if (there) pack = *reinterpret_cast<const Pack<kWidth>*>(in + w);
+#pragma unroll
+            for (int j = 0; j < kWidth; ++j) pack.at[j] = there ? pack.at[j] : -INFINITY;
+            *reinterpret_cast<Pack<kWidth>*>(halo + i * kWidth) = pack;
+        }
+    } else {
+        for (int i = thread; i < kHalo; i += threads) {
+            const int w = i % kHaloW + block_w * kStrideW - kPadW - kShift;
+            const bool there = unsigned(w) < unsigned(s.in_w);
+            halo[i] = there ? in[w] : -INFINITY;
+        }
+    }
+    __syncthreads();
     const int w0 = block_w + int(threadIdx.x);
     if (w0 >= s.out_w) return;
-    // whole warps decide together, or those at the rim would go both ways
-    const int warp_w = w0 - int(threadIdx.x % 32);
-    const int last_w = min(warp_w + 31, s.out_w - 1);
-    const bool columns = warp_w * kStrideW - kPadW >= 0 &&
-                         last_w * kStrideW - kPadW + kSpanW <= s.in_w;
-    if (columns) {
-        results<true>(in, out, s, w0);
-    } else {
-        results<false>(in, out, s, w0);
-    }
+    const float* mine = halo + int(threadIdx.x) * kStrideW + kShift;
+    results<Wide>(mine, out, s, w0);
 }
+
+bool aligned(const void* pointer, size_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
 
 }  // namespace
 
@@ -131,7 +149,13 @@ torch::Tensor forward(torch::Tensor x) {
     const int64_t blocks = results / out_plane * s.tiles_w;
     TORCH_CHECK(blocks <= INT_MAX, "the result is too large for one launch");
     const dim3 block(kThreadsX);
-    pool<<<unsigned(blocks), block, 0, stream>>>(in, out, s);
+    // every row must start at a multiple of a pack, or one float is taken at a time
+    const bool wide = in_w % kWidth == 0 && aligned(in, sizeof(Pack<kWidth>));
+    if (wide) {
+        pool<true><<<unsigned(blocks), block, 0, stream>>>(in, out, s);
+    } else {
+        pool<false><<<unsigned(blocks), block, 0, stream>>>(in, out, s);
+    }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return y;
 }

@@ -2,6 +2,7 @@
 //
 // Recipe: total
 // Strategy:
+//   unroll(factor=2)
 //   vector-load(width=4)
 // Written for 32768x32768:float32, 32768:float32; correct for every shape of the same rank.
 
@@ -28,6 +29,7 @@ __device__ __forceinline__ float apply(float predictions, float targets) {
 constexpr int kThreads = 256;
 constexpr int kBlocks = 1024;  // at most: every thread takes its share of the elements
 constexpr int kWidth = 4;
+constexpr int kUnroll = 2;
 
 // Neighbouring floats that travel in one access; the address must be a multiple of the size.
 template <int Width>
@@ -72,10 +74,24 @@ partial_sums(const float* __restrict__ predictions, const float* __restrict__ ta
             Index n, Index packs) {
     const auto* wide_predictions = reinterpret_cast<const Pack<kWidth>*>(predictions);
     float sums[kWidth] = {};
-    const Index step = Index(gridDim.x) * kThreads;
-    for (Index first = Index(blockIdx.x) * kThreads + threadIdx.x; first < packs; first += step) {
-        accumulate(sums, wide_predictions[first],
-            *reinterpret_cast<const Pack<kWidth>*>(targets + (first * kWidth) % d1));
+    const Index step = Index(gridDim.x) * (kThreads * kUnroll);
+    for (Index first = Index(blockIdx.x) * (kThreads * kUnroll) + threadIdx.x; first < packs; first += step) {
+        if (first + (kUnroll - 1) * kThreads < packs) {
+            // all loads are on their way before the first is used
+            Pack<kWidth> predictions_v[kUnroll];
+            Pack<kWidth> targets_v[kUnroll];
+#pragma unroll
+            for (int u = 0; u < kUnroll; ++u) {
+                const Index p = first + u * kThreads;
+                predictions_v[u] = wide_predictions[p];
+                targets_v[u] = *reinterpret_cast<const Pack<kWidth>*>(targets + (p * kWidth) % d1);
+            }
+#pragma unroll
+            for (int u = 0; u < kUnroll; ++u) accumulate(sums, predictions_v[u], targets_v[u]);
+        } else {  // the end of the data: fewer than kUnroll are left
+            for (Index p = first; p < packs; p += kThreads) accumulate(sums, wide_predictions[p],
+                    *reinterpret_cast<const Pack<kWidth>*>(targets + (p * kWidth) % d1));
+        }
     }
     const Index thread = Index(blockIdx.x) * kThreads + threadIdx.x;
     for (Index i = packs * kWidth + thread; i < n; i += Index(gridDim.x) * kThreads) {
@@ -111,7 +127,7 @@ torch::Tensor forward(torch::Tensor predictions, torch::Tensor targets) {
                       && aligned(targets.data_ptr<float>(), bytes);
     const int64_t packs = wide ? n / kWidth : 0;
     const int64_t items = packs > 0 ? packs : n;
-    constexpr int64_t per_block = kThreads;
+    constexpr int64_t per_block = kThreads * kUnroll;
     constexpr int64_t most = kBlocks;
     const int64_t wanted = (items + per_block - 1) / per_block;
     const int64_t blocks = wanted < 1 ? 1 : wanted > most ? most : wanted;

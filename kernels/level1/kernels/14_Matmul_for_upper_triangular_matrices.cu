@@ -4,6 +4,7 @@
 // Strategy:
 //   async-copy-pipeline(stages=3)
 //   coalesce
+//   ldmatrix
 //   shared-tile(block_k=32, block_m=128, block_n=128)
 //   split-tf32
 //   tensor-cores
@@ -38,6 +39,16 @@ __device__ __forceinline__ void mma_tf32(float (&c)[4], const uint32_t (&a)[4], 
 __device__ __forceinline__ void split_tf32(float x, uint32_t& big, uint32_t& small) {
     big = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
     small = __float_as_uint((x - __uint_as_float(big)) * 1.000345f);
+}
+
+// load_matrices: 4 matrices of 8 rows of 16 bytes from shared memory; lane 8 i + j gives the address of row j of matrix i.
+// Lane l gets of each the 4 bytes at 4 * (l % 4) of row l / 4.
+__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const void* row) {
+    const uint32_t from = uint32_t(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
 }
 
 // copy_async: Bytes (4, 8 or 16) from global to shared memory without a detour through registers; zeros when not inside.
@@ -143,12 +154,7 @@ matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restri
 #pragma unroll
         for (int i = 0; i < kTilesM; ++i) {
             const int row = warp_row + 16 * i;
-#pragma unroll
-            for (int p = 0; p < 4; ++p) {
-                const int line = row + group + p % 2 * 8;
-                const int inner = step + quad + p / 2 * 4;
-                raw_a[into][i][p] = __float_as_uint(tile_a[place_a(line, inner)]);
-            }
+            load_matrices(raw_a[into][i], tile_a + place_a(row + lane % 16, step + lane / 16 * 4));
         }
 #pragma unroll
         for (int j = 0; j < kTilesN; ++j) {

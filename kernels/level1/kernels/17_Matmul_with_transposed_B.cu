@@ -5,10 +5,12 @@
 //   async-copy-pipeline(stages=3)
 //   coalesce
 //   ldmatrix
-//   shared-tile(block_k=32, block_m=32, block_n=128)
+//   persistent-blocks
+//   shared-tile(block_k=32, block_m=128, block_n=64)
 //   split-tf32
+//   stream-k
 //   tensor-cores
-//   warp-tile(warp_m=16, warp_n=32)
+//   warp-tile(warp_m=64, warp_n=32)
 //   xor-swizzle
 // Written for 2048x8192:float32, 4096x8192:float32; correct for every shape of the same rank.
 
@@ -21,6 +23,7 @@
 #include <climits>
 #include <cmath>
 #include <cstdint>
+#include <algorithm>
 
 namespace {
 
@@ -71,13 +74,23 @@ __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(Left) : "memory");
 }
 
-constexpr int kBlockM = 32;  // a block computes kBlockM x kBlockN results,
-constexpr int kBlockN = 128;  // kBlockK steps of the inner dimension at a time;
+constexpr int kBlockM = 128;  // a block computes kBlockM x kBlockN results,
+constexpr int kBlockN = 64;  // kBlockK steps of the inner dimension at a time;
 constexpr int kBlockK = 32;
-constexpr int kWarpM = 16;  // a warp has kWarpM x kWarpN of them,
+constexpr int kWarpM = 64;  // a warp has kWarpM x kWarpN of them,
 constexpr int kWarpN = 32;
 constexpr int kStep = 8;  // and a tensor core does 16 x 8 for kStep inner steps at once
 constexpr int kStages = 3;
+
+// Blocks have equal numbers of the inner steps of all tiles, in order; where one begins inside of a tile, the tile is shared.
+struct Share {
+    int steps, tiles, blocks;
+
+    __host__ __device__ int64_t begin(int64_t block) const { return int64_t(tiles) * steps * block / blocks; }
+    // a block puts the tile that it begins with at 0, the one that it ends with at 1
+    __device__ int slot(int block, int tile) const { return begin(block) / steps == tile ? 0 : 1; }
+};
+
 constexpr int kTilesM = kWarpM / 16;
 constexpr int kTilesN = kWarpN / 8;
 constexpr int kWarpsN = kBlockN / kWarpN;
@@ -114,15 +127,14 @@ __device__ __forceinline__ void load_tile(float* tile, const float* from, int64_
 }
 
 template <int Width>
-__global__ void __launch_bounds__(kThreads)
-matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, int m, int n, int k) {
+__device__ __forceinline__ void compute_tile(
+    const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, int m, int n, int k,
+    int number, int first_k, int last_k, float* part) {
     extern __shared__ __align__(16) float tiles[];
     const int tiles_n = (n + kBlockN - 1) / kBlockN;
-    const int tile = int(blockIdx.x);
+    const int tile = number;
     const int row0 = tile / tiles_n * kBlockM;
     const int col0 = tile % tiles_n * kBlockN;
-    const int first_k = 0;
-    const int last_k = k;
 
     const auto load = [&](int stage, int k0) {
         float* tile = tiles + stage * (kTileA + kTileB);
@@ -220,6 +232,11 @@ matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restri
             for (int h = 0; h < 2; ++h) {
                 const int row = row0 + warp_row + 16 * i + 8 * h + group;
                 const int first = col0 + warp_col + 8 * j + 2 * quad;
+                if (part != nullptr) {
+                    float* to = part + (row - row0) * kBlockN + first - col0;
+                    *reinterpret_cast<float2*>(to) = float2{sums[i][j][2 * h], sums[i][j][2 * h + 1]};
+                    continue;
+                }
                 float value[2];
 #pragma unroll
                 for (int p = 0; p < 2; ++p) {
@@ -234,6 +251,50 @@ matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restri
                 }
             }
         }
+    }
+}
+
+template <int Width>
+__global__ void __launch_bounds__(kThreads)
+matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, int m, int n, int k,
+       Share share, float* __restrict__ parts) {
+    const int64_t end = share.begin(blockIdx.x + 1);
+    for (int64_t at = share.begin(blockIdx.x); at < end;) {
+        const int number = int(at / share.steps);
+        const int first = int(at - int64_t(number) * share.steps);
+        const int last = int(min(int64_t(share.steps), first + end - at));
+        const bool whole = first == 0 && last == share.steps;
+        // a tile that others have a part in is put aside: a block has two at most, one where it begins, one where it ends
+        float* part = parts + (2 * int64_t(blockIdx.x) + share.slot(blockIdx.x, number)) * kBlockM * kBlockN;
+        compute_tile<Width>(a, b, c, m, n, k, number, first * kBlockK, min(k, last * kBlockK), whole ? nullptr : part);
+        at += last - first;
+        __syncthreads();  // the tiles in shared memory are free again
+    }
+}
+
+// Shared tiles: the parts of each result in the order of the inner dimension, and what is done to the sum.
+__global__ void __launch_bounds__(256)
+add_shares(const float* __restrict__ parts, float* __restrict__ c, int m, int n, Share share) {
+    const int block = blockIdx.x + 1;
+    const int number = int(share.begin(block) / share.steps);
+    const int64_t start = int64_t(number) * share.steps;
+    // nothing to do where a block begins with a tile of its own; a tile in which several begin belongs to the first of them
+    if (share.begin(block) == start || share.begin(block - 1) > start) return;
+    int end = block + 1;
+    while (end < share.blocks && share.begin(end) < start + share.steps) ++end;
+    const int tiles_n = (n + kBlockN - 1) / kBlockN;
+    const int tile = number;
+    const int row0 = tile / tiles_n * kBlockM;
+    const int col0 = tile % tiles_n * kBlockN;
+    constexpr int64_t kTile = kBlockM * kBlockN;
+    const float* first = parts + (2 * int64_t(block - 1) + share.slot(block - 1, number)) * kTile;
+    for (int i = blockIdx.y * 256 + threadIdx.x; i < kTile; i += gridDim.y * 256) {
+        const int row = row0 + i / kBlockN;
+        const int col = col0 + i % kBlockN;
+        if (row >= m || col >= n) continue;
+        float sum = first[i];
+        for (int other = block; other < end; ++other) sum += parts[2 * other * kTile + i];
+        c[int64_t(row) * n + col] = sum;
     }
 }
 
@@ -269,7 +330,23 @@ torch::Tensor forward(torch::Tensor a, torch::Tensor b) {
     const bool wide = k % 4 == 0 && k % 4 == 0 && n % 4 == 0 && aligned(left, 16) && aligned(right, 16);
     const auto kernel = wide ? matmul<4> : matmul<1>;
     C10_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
-    kernel<<<unsigned(blocks), kThreads, kSharedBytes, stream>>>(left, right, out, int(m), int(n), int(k));
+    // as many blocks as run at the same time
+    int device = 0;
+    int processors = 0;
+    int beside = 0;
+    C10_CUDA_CHECK(cudaGetDevice(&device));
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&beside, kernel, kThreads, kSharedBytes));
+    const int steps = int(std::max<int64_t>((k + kBlockK - 1) / kBlockK, 1));
+    const int resident = int(std::min<int64_t>(int64_t(std::max(beside, 1)) * processors, blocks * steps));
+    const Share share{steps, int(blocks), resident};
+    auto aside = torch::empty({resident, 2, kBlockM * kBlockN}, a.options());
+    float* parts = aside.data_ptr<float>();
+    kernel<<<unsigned(resident), kThreads, kSharedBytes, stream>>>(left, right, out, int(m), int(n), int(k), share, parts);
+    if (resident > 1) {
+        const dim3 grid(unsigned(resident - 1), 8);
+        add_shares<<<grid, 256, 0, stream>>>(parts, out, int(m), int(n), share);
+    }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return c;
 }

@@ -2,10 +2,9 @@
 //
 // Recipe: elementwise
 // Strategy:
-//   block-size(threads=1024)
 //   streaming-store
-//   unroll(factor=4)
-//   vector-load(width=2)
+//   unroll(factor=2)
+//   vector-load(width=4)
 // Written for 4096x393216:float32; correct for every shape of the same rank.
 
 #include <ATen/cuda/CUDAContext.h>
@@ -26,9 +25,9 @@ __device__ __forceinline__ float apply(float x) {
     return v1;
 }
 
-constexpr int kThreads = 1024;
-constexpr int kWidth = 2;
-constexpr int kUnroll = 4;
+constexpr int kThreads = 256;
+constexpr int kWidth = 4;
+constexpr int kUnroll = 2;
 
 // Neighbouring floats that travel in one access; the address must be a multiple of the size.
 template <int Width>
@@ -44,7 +43,7 @@ __device__ __forceinline__ Pack<kWidth> apply(Pack<kWidth> v) {
 
 // Nobody reads the result again here: let it leave the cache first.
 __device__ __forceinline__ void store_streaming(Pack<kWidth>* to, Pack<kWidth> v) {
-    __stcs(reinterpret_cast<float2*>(to), make_float2(v.at[0], v.at[1]));
+    __stcs(reinterpret_cast<float4*>(to), make_float4(v.at[0], v.at[1], v.at[2], v.at[3]));
 }
 
 // The first `packs` packs go in wide accesses, what is left over one by one.

@@ -2,6 +2,7 @@
 //
 // Recipe: norm_columns
 // Strategy:
+//   read-only-path
 //   register-cache
 //   split-length(parts=4)
 //   vector-load(width=4)

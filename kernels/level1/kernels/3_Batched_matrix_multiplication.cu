@@ -121,11 +121,11 @@ matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restri
     const int tiles_n = (n + kBlockN - 1) / kBlockN;
     const int product = int(blockIdx.x) / (tiles_m * tiles_n);
     const int tile = int(blockIdx.x) % (tiles_m * tiles_n);
+    const int row0 = tile / tiles_n * kBlockM;
+    const int col0 = tile % tiles_n * kBlockN;
     a += int64_t(product) * m * k;
     b += int64_t(product) * n * k;
     c += int64_t(product) * m * n;
-    const int row0 = tile / tiles_n * kBlockM;
-    const int col0 = tile % tiles_n * kBlockN;
     const int first_k = 0;
     const int last_k = k;
 

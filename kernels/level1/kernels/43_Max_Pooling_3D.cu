@@ -2,8 +2,11 @@
 //
 // Recipe: pooling
 // Strategy:
-//   block-shape(columns=64, rows=16)
+//   block-shape(columns=64, rows=8)
 //   row-marching(rows=32)
+//   separable-window
+//   vector-load(width=4)
+//   window-registers(outputs=2)
 // Written for 16x32x128x128x128:float32; correct for every shape of the same rank.
 
 #include <ATen/cuda/CUDAContext.h>
@@ -22,15 +25,18 @@ constexpr int kWindowD = 3, kStrideD = 2, kPadD = 1, kDilationD = 3;
 constexpr int kWindowH = 3, kStrideH = 2, kPadH = 1, kDilationH = 3;
 constexpr int kWindowW = 3, kStrideW = 2, kPadW = 1, kDilationW = 3;
 constexpr int kThreadsX = 64;  // along a row of the result
-constexpr int kThreadsY = 16;
+constexpr int kThreadsY = 8;
 constexpr int kRows = 32;  // results of a thread along d
-constexpr int kColumns = 1;  // results of a thread along w
+constexpr int kColumns = 2;  // results of a thread along w, side by side
 constexpr int kTileW = kThreadsX * kColumns;
 // A step of the march begins one result and passes kStrideD inputs, so that kLive results are under way at a time.
 constexpr int kLive = ((kWindowD - 1) * kDilationD + kStrideD) / kStrideD;
 constexpr int kSteps = kRows + kLive - 1;
 constexpr int kSpanD = kSteps * kStrideD;
-constexpr int kSpanW = (kColumns - 1) * kThreadsX * kStrideW + (kWindowW - 1) * kDilationW + 1;
+constexpr int kSpanW = (kColumns - 1) * kStrideW + (kWindowW - 1) * kDilationW + 1;
+constexpr int kWidth = 4;
+constexpr int kShift = 3;  // from an aligned element to the first one of a thread
+constexpr int kPacks = (kShift + kSpanW + kWidth - 1) / kWidth;
 
 struct Sizes {
     int in_d, in_h, in_w, out_d, out_h, out_w;
@@ -43,6 +49,12 @@ __device__ __forceinline__ float join(float a, float b) {
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
     return larger;
 }
+
+// Neighbouring floats that travel in one access; the address must be a multiple of the size.
+template <int Width>
+struct alignas(Width * sizeof(float)) Pack {
+    float at[Width];
+};
 
 // Which element of its window the input `q` of a step is for the result begun `age` steps ago; -1 when it is none.
 __device__ __forceinline__ constexpr int tap(int age, int q) {
@@ -65,9 +77,20 @@ __device__ __forceinline__ float load_if(bool there, const float* from, float ot
     return otherwise;
 }
 
+__device__ __forceinline__ Pack<kWidth> load_pack_if(bool there, const Pack<kWidth>* from, float otherwise) {
+    Pack<kWidth> pack;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) pack.at[j] = otherwise;
+    asm("{\n\t.reg .pred there;\n\tsetp.ne.s32 there, %5, 0;\n\t@there ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];\n\t}"
+        : "+f"(pack.at[0]), "+f"(pack.at[1]), "+f"(pack.at[2]), "+f"(pack.at[3])
+        : "l"(from), "r"(int(there)));
+    return pack;
+}
+
 // The results of one thread, from (d0, h0, w0) on.
 // Columns: all columns that its windows span are in the input; Rows: so are all rows and planes.
-template <bool Columns, bool Rows>
+// Wide: rows are aligned for packs.
+template <bool Columns, bool Rows, bool Wide>
 __device__ __forceinline__ void results(
     const float* __restrict__ in, float* __restrict__ out, const Sizes& s,
     int d0, int h0, int w0) {
@@ -75,40 +98,53 @@ __device__ __forceinline__ void results(
     const int start_h = h0 * kStrideH - kPadH;
     const int start_w = w0 * kStrideW - kPadW;
     float live[kLive * kColumns];  // results under way, the youngest first
-#pragma unroll 4
+#pragma unroll 1
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
         for (int q = 0; q < kStrideD; ++q) {
             if (!wanted(q)) continue;
             const int r = step * kStrideD + q;
+            float part[kColumns];  // what this plane gives to every window that contains it
 #pragma unroll
             for (int i = 0; i < kWindowH; ++i) {
                 const int d = start_d + r;
                 const int h = start_h + i * kDilationH;
                 const bool exists = Rows || (unsigned(d) < unsigned(s.in_d) && unsigned(h) < unsigned(s.in_h));
                 const float* row = in + ((d * s.in_h + h) * s.in_w + start_w);
-                float v[kColumns * kWindowW];
+                float v[kPacks * kWidth];
+                if (Wide) {
+#pragma unroll
+                    for (int p = 0; p < kPacks; ++p) {  // packs lie in the input or outside of it, never across its rim
+                        const int at = p * kWidth - kShift;
+                        const bool there = exists && (Columns || unsigned(start_w + at) < unsigned(s.in_w));
+                        const auto* from = reinterpret_cast<const Pack<kWidth>*>(row + at);
+                        const auto pack = Columns && Rows ? *from : load_pack_if(there, from, -INFINITY);
+#pragma unroll
+                        for (int j = 0; j < kWidth; ++j) v[p * kWidth + j] = pack.at[j];
+                    }
+                } else {
+#pragma unroll
+                    for (int k = 0; k < kSpanW; ++k) {
+                        const bool there = exists && (Columns || unsigned(start_w + k) < unsigned(s.in_w));
+                        v[kShift + k] = Columns && Rows ? row[k] : load_if(there, row + k, -INFINITY);
+                    }
+                }
 #pragma unroll
                 for (int c = 0; c < kColumns; ++c) {
 #pragma unroll
                     for (int j = 0; j < kWindowW; ++j) {
-                        const int at = c * kThreadsX * kStrideW + j * kDilationW;
-                        const bool there = exists && (Columns || unsigned(start_w + at) < unsigned(s.in_w));
-                        v[c * kWindowW + j] = Columns && Rows ? row[at] : load_if(there, row + at, -INFINITY);
+                        const float value = v[kShift + c * kStrideW + j * kDilationW];
+                        part[c] = i + j > 0 ? join(part[c], value) : value;
                     }
                 }
+            }
 #pragma unroll
-                for (int age = 0; age < kLive; ++age) {
-                    if (tap(age, q) < 0) continue;
+            for (int age = 0; age < kLive; ++age) {
+                if (tap(age, q) < 0) continue;
 #pragma unroll
-                    for (int c = 0; c < kColumns; ++c) {
-                        float& one = live[age * kColumns + c];
-#pragma unroll
-                        for (int j = 0; j < kWindowW; ++j) {
-                            const float value = v[c * kWindowW + j];
-                            one = tap(age, q) + i + j > 0 ? join(one, value) : value;
-                        }
-                    }
+                for (int c = 0; c < kColumns; ++c) {
+                    float& one = live[age * kColumns + c];
+                    one = tap(age, q) > 0 ? join(one, part[c]) : part[c];
                 }
             }
         }
@@ -118,7 +154,16 @@ __device__ __forceinline__ void results(
 #pragma unroll
             for (int c = 0; c < kColumns; ++c) {
                 float& one = live[(kLive - 1) * kColumns + c];
-                if (Columns || w0 + c * kThreadsX < s.out_w) *(line + c * kThreadsX) = one;
+                if (!Wide && (Columns || w0 + c < s.out_w)) *(line + c) = one;
+            }
+            if (Wide) {
+#pragma unroll
+                for (int c = 0; c < kColumns; c += 2) {
+                    Pack<2> pack;
+#pragma unroll
+                    for (int j = 0; j < 2; ++j) pack.at[j] = live[(kLive - 1) * kColumns + c + j];
+                    if (Columns || w0 + c < s.out_w) *(reinterpret_cast<Pack<2>*>(line + c)) = pack;
+                }
             }
         }
 #pragma unroll
@@ -126,6 +171,7 @@ __device__ __forceinline__ void results(
     }
 }
 
+template <bool Wide>
 __global__ void __launch_bounds__(kThreadsX * kThreadsY)
 pool(const float* __restrict__ x, float* __restrict__ y, Sizes s) {
     unsigned tile = blockIdx.x;
@@ -137,25 +183,27 @@ pool(const float* __restrict__ x, float* __restrict__ y, Sizes s) {
     tile /= s.tiles_d;
     const float* in = x + int64_t(tile) * (s.in_d * s.in_h * s.in_w);
     float* out = y + int64_t(tile) * (s.out_d * s.out_h * s.out_w);
-    const int w0 = block_w + int(threadIdx.x);
+    const int w0 = block_w + int(threadIdx.x) * kColumns;
     const int h0 = block_h + int(threadIdx.y);
     if (w0 >= s.out_w || h0 >= s.out_h) return;
     // whole warps decide together, or those at the rim would go both ways
-    const int warp_w = w0 - int(threadIdx.x % 32);
-    const int last_w = min(warp_w + 31, s.out_w - 1);
-    const bool columns = warp_w * kStrideW - kPadW >= 0 &&
-                         last_w * kStrideW - kPadW + kSpanW <= s.in_w;
+    const int warp_w = w0 - int(threadIdx.x % 32) * kColumns;
+    const int last_w = min(warp_w + 31 * kColumns, s.out_w - 1);
+    const bool columns = warp_w * kStrideW - kPadW >= kShift &&
+                         last_w * kStrideW - kPadW + kPacks * kWidth - kShift <= s.in_w;
     const int start_h = h0 * kStrideH - kPadH;
     const int start_d = d0 * kStrideD - kPadD;
     const bool rows = start_h >= 0 && start_h + (kWindowH - 1) * kDilationH < s.in_h && start_d >= 0 && start_d + kSpanD <= s.in_d;
     if (columns && rows) {
-        results<true, true>(in, out, s, d0, h0, w0);
+        results<true, true, Wide>(in, out, s, d0, h0, w0);
     } else if (columns) {
-        results<true, false>(in, out, s, d0, h0, w0);
+        results<true, false, Wide>(in, out, s, d0, h0, w0);
     } else {
-        results<false, false>(in, out, s, d0, h0, w0);
+        results<false, false, Wide>(in, out, s, d0, h0, w0);
     }
 }
+
+bool aligned(const void* pointer, size_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
 
 }  // namespace
 
@@ -201,7 +249,14 @@ torch::Tensor forward(torch::Tensor x) {
     const int64_t blocks = results / out_plane * s.tiles_d * s.tiles_h * s.tiles_w;
     TORCH_CHECK(blocks <= INT_MAX, "the result is too large for one launch");
     const dim3 block(kThreadsX, kThreadsY);
-    pool<<<unsigned(blocks), block, 0, stream>>>(in, out, s);
+    // every row must start at a multiple of a pack, or one float is taken at a time
+    const bool wide = in_w % kWidth == 0 && aligned(in, sizeof(Pack<kWidth>)) &&
+                      out_w % 2 == 0 && aligned(out, sizeof(Pack<2>));
+    if (wide) {
+        pool<true><<<unsigned(blocks), block, 0, stream>>>(in, out, s);
+    } else {
+        pool<false><<<unsigned(blocks), block, 0, stream>>>(in, out, s);
+    }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return y;
 }

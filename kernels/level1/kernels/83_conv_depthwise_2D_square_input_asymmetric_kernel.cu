@@ -2,8 +2,9 @@
 //
 // Recipe: depthwise
 // Strategy:
-//   block-shape(columns=128, rows=8)
-//   row-marching(rows=32)
+//   block-shape(columns=256, rows=2)
+//   row-marching(rows=16)
+//   unroll(factor=2)
 // Written for 64x8x512x512:float32, 8x1x3x1:float32; correct for every shape of the same rank.
 
 #include <ATen/cuda/CUDAContext.h>
@@ -21,10 +22,10 @@ namespace {
 constexpr int kWindowH = 3, kStrideH = 1, kPadH = 0, kDilationH = 1;
 constexpr int kWindowW = 1, kStrideW = 1, kPadW = 0, kDilationW = 1;
 constexpr int kTaps = 3;
-constexpr int kThreadsX = 128;  // along a row of the result
-constexpr int kThreadsY = 8;
-constexpr int kRows = 32;  // results of a thread along h
-constexpr int kColumns = 1;  // results of a thread along w
+constexpr int kThreadsX = 256;  // along a row of the result
+constexpr int kThreadsY = 2;
+constexpr int kRows = 16;  // results of a thread along h
+constexpr int kColumns = 2;  // results of a thread along w, kThreadsX apart
 constexpr int kTileW = kThreadsX * kColumns;
 // A step of the march begins one result and passes kStrideH inputs, so that kLive results are under way at a time.
 constexpr int kLive = ((kWindowH - 1) * kDilationH + kStrideH) / kStrideH;
@@ -68,7 +69,7 @@ __device__ __forceinline__ void results(
     const int start_h = h0 * kStrideH - kPadH;
     const int start_w = w0 * kStrideW - kPadW;
     float live[kLive * kColumns];  // results under way, the youngest first
-#pragma unroll 34
+#pragma unroll 18
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
         for (int q = 0; q < kStrideH; ++q) {

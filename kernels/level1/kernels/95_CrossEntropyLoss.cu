@@ -2,7 +2,7 @@
 //
 // Recipe: row_loss
 // Strategy:
-//   grid-stride(blocks_per_sm=8)
+//   last-block-finish
 //   two-stage-reduction
 //   unroll(factor=2)
 //   vector-load(width=4)
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kGroup = 32;  // threads that share a row
-constexpr int kBlocksPerSm = 8;
+constexpr int kBlocks = 1024;  // at most: every warp takes its share of the rows
 constexpr int kWidth = 4;
 constexpr int kUnroll = 2;
 constexpr int64_t kIgnored = -100;  // rows with this label do not count
@@ -118,26 +118,12 @@ __device__ __forceinline__ T sum_of_block(T v) {
     return threadIdx.x < 32 ? sum_of_warp(lane < kWarps ? parts[lane] : T(0)) : T(0);
 }
 
-// One block adds up what the others left behind: losses, then whether they count.
-__global__ void __launch_bounds__(kThreads)
-total(const float* __restrict__ partials, float* __restrict__ out, int count) {
-    double sum = 0.0;
-    double valid = 0.0;
-    for (int i = threadIdx.x; i < count; i += kThreads) {
-        sum += partials[i];
-        valid += partials[count + i];
-    }
-    sum = sum_of_block(sum);
-    __syncthreads();  // the same shared memory again
-    valid = sum_of_block(valid);
-    if (threadIdx.x == 0) *out = float(sum / valid);
-}
-
 // Losses of the rows, one warp per row, added up in every block.
+// The last block to be done adds up what all have left in `partials`, in a fixed order.
 template <int Width>
 __global__ void __launch_bounds__(kThreads)
-row_losses(const float* __restrict__ logits, const int64_t* __restrict__ labels,
-           float* __restrict__ partials, int64_t rows, int cols) {
+total(const float* __restrict__ logits, const int64_t* __restrict__ labels,
+      float* __restrict__ partials, unsigned* __restrict__ arrived, float* __restrict__ out, int64_t rows, int cols) {
     constexpr int kRows = kThreads / kGroup;
     const int rank = threadIdx.x % kGroup;
     float part = 0.0f;
@@ -152,10 +138,26 @@ row_losses(const float* __restrict__ logits, const int64_t* __restrict__ labels,
     part = sum_of_block(part);
     __syncthreads();  // the same shared memory again
     part_valid = sum_of_block(part_valid);
+    __shared__ bool last;
     if (threadIdx.x == 0) {
         partials[blockIdx.x] = part;
         partials[gridDim.x + blockIdx.x] = part_valid;
+        __threadfence();  // the sums must be there before the count says so
+        last = atomicAdd(arrived, 1u) == gridDim.x - 1;
     }
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    double sum = 0.0;
+    double valid = 0.0;
+    for (int i = threadIdx.x; i < int(gridDim.x); i += kThreads) {
+        sum += __ldcg(partials + i);
+        valid += __ldcg(partials + int(gridDim.x) + i);
+    }
+    sum = sum_of_block(sum);
+    __syncthreads();  // the same shared memory again
+    valid = sum_of_block(valid);
+    if (threadIdx.x == 0) *out = float(sum / valid);
 }
 
 bool aligned(const void* pointer, size_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
@@ -174,32 +176,27 @@ torch::Tensor forward(torch::Tensor logits, torch::Tensor labels) {
     TORCH_CHECK(labels.dim() == 1 && labels.size(0) == rows, "there must be one label for each row");
     auto out = torch::empty(at::IntArrayRef(), logits.options());
     constexpr int64_t rows_per_block = kThreads / kGroup;
-    int device = 0;
-    int sms = 1;
-    C10_CUDA_CHECK(cudaGetDevice(&device));
-    C10_CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
-    const int64_t most = int64_t(sms) * kBlocksPerSm;
+    constexpr int64_t most = kBlocks;
     const int64_t wanted = (rows + rows_per_block - 1) / rows_per_block;
     const int64_t blocks = wanted < 1 ? 1 : wanted > most ? most : wanted;
     const int64_t count = blocks;
     TORCH_CHECK(cols <= INT_MAX && count <= INT_MAX, "there are too many rows or columns for one launch");
     auto partials = torch::empty({count * 2}, logits.options());
+    auto arrived = torch::zeros({1}, logits.options().dtype(torch::kInt32));
     const auto stream = at::cuda::getCurrentCUDAStream();
     // every row must start at a multiple of the pack, or one float is taken at a time
     constexpr size_t bytes = sizeof(Pack<kWidth>);
     bool wide = cols % kWidth == 0;
     wide = wide && aligned(logits.data_ptr<float>(), bytes);
     if (wide) {
-        row_losses<kWidth><<<unsigned(blocks), kThreads, 0, stream>>>(
+        total<kWidth><<<unsigned(blocks), kThreads, 0, stream>>>(
             logits.data_ptr<float>(), labels.data_ptr<int64_t>(),
-            partials.data_ptr<float>(), rows, int(cols));
+            partials.data_ptr<float>(), reinterpret_cast<unsigned*>(arrived.data_ptr<int>()), out.data_ptr<float>(), rows, int(cols));
     } else {
-        row_losses<1><<<unsigned(blocks), kThreads, 0, stream>>>(
+        total<1><<<unsigned(blocks), kThreads, 0, stream>>>(
             logits.data_ptr<float>(), labels.data_ptr<int64_t>(),
-            partials.data_ptr<float>(), rows, int(cols));
+            partials.data_ptr<float>(), reinterpret_cast<unsigned*>(arrived.data_ptr<int>()), out.data_ptr<float>(), rows, int(cols));
     }
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-    total<<<1, kThreads, 0, stream>>>(partials.data_ptr<float>(), out.data_ptr<float>(), int(count));
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return out;
 }

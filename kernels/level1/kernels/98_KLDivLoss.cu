@@ -3,8 +3,8 @@
 // Recipe: total
 // Strategy:
 //   grid-stride(blocks_per_sm=8)
+//   last-block-finish
 //   two-stage-reduction
-//   unroll(factor=2)
 //   vector-load(width=4)
 //   warp-shuffle
 // Written for 16384x16384:float32, 16384x16384:float32; correct for every shape of the same rank.
@@ -31,7 +31,6 @@ __device__ __forceinline__ float apply(float predictions, float targets) {
 constexpr int kThreads = 256;
 constexpr int kBlocksPerSm = 8;
 constexpr int kWidth = 4;
-constexpr int kUnroll = 2;
 
 // Neighbouring floats that travel in one access; the address must be a multiple of the size.
 template <int Width>
@@ -64,39 +63,16 @@ __device__ __forceinline__ T sum_of_block(T v) {
     return threadIdx.x < 32 ? sum_of_warp(lane < kWarps ? parts[lane] : T(0)) : T(0);
 }
 
-// One block adds up what the others left behind.
+// Every block sums its share and leaves the sum in `partials`; the last one to do so adds them up, in a fixed order.
 __global__ void __launch_bounds__(kThreads)
-total(const float* __restrict__ partials, float* __restrict__ out, int count, double divisor) {
-    double sum = 0.0;
-    for (int i = threadIdx.x; i < count; i += kThreads) sum += partials[i];
-    sum = sum_of_block(sum);
-    if (threadIdx.x == 0) *out = float(sum / divisor);
-}
-
-// Every block sums its share of the elements.
-__global__ void __launch_bounds__(kThreads)
-partial_sums(const float* __restrict__ predictions, const float* __restrict__ targets, float* __restrict__ partials, int64_t n,
-            int64_t packs) {
+total(const float* __restrict__ predictions, const float* __restrict__ targets, float* __restrict__ partials,
+            unsigned* __restrict__ arrived, float* __restrict__ out, int64_t n, int64_t packs, double divisor) {
     const auto* wide_predictions = reinterpret_cast<const Pack<kWidth>*>(predictions);
     const auto* wide_targets = reinterpret_cast<const Pack<kWidth>*>(targets);
     float sums[kWidth] = {};
-    const int64_t step = int64_t(gridDim.x) * (kThreads * kUnroll);
-    for (int64_t first = int64_t(blockIdx.x) * (kThreads * kUnroll) + threadIdx.x; first < packs; first += step) {
-        if (first + (kUnroll - 1) * kThreads < packs) {
-            // all loads are on their way before the first is used
-            Pack<kWidth> predictions_v[kUnroll];
-            Pack<kWidth> targets_v[kUnroll];
-#pragma unroll
-            for (int u = 0; u < kUnroll; ++u) {
-                const int64_t p = first + u * kThreads;
-                predictions_v[u] = wide_predictions[p];
-                targets_v[u] = wide_targets[p];
-            }
-#pragma unroll
-            for (int u = 0; u < kUnroll; ++u) accumulate(sums, predictions_v[u], targets_v[u]);
-        } else {  // the end of the data: fewer than kUnroll are left
-            for (int64_t p = first; p < packs; p += kThreads) accumulate(sums, wide_predictions[p], wide_targets[p]);
-        }
+    const int64_t step = int64_t(gridDim.x) * kThreads;
+    for (int64_t first = int64_t(blockIdx.x) * kThreads + threadIdx.x; first < packs; first += step) {
+        accumulate(sums, wide_predictions[first], wide_targets[first]);
     }
     const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
     for (int64_t i = packs * kWidth + thread; i < n; i += int64_t(gridDim.x) * kThreads) {
@@ -105,8 +81,20 @@ partial_sums(const float* __restrict__ predictions, const float* __restrict__ ta
     float sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) sum += sums[j];
-    sum = sum_of_block(sum);
-    if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+    const float part = sum_of_block(sum);
+    __shared__ bool last;
+    if (threadIdx.x == 0) {
+        partials[blockIdx.x] = part;
+        __threadfence();  // the sum must be there before the count says so
+        last = atomicAdd(arrived, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    double sum_of_all = 0.0;
+    for (int i = threadIdx.x; i < int(gridDim.x); i += kThreads) sum_of_all += __ldcg(partials + i);  // from L2: others wrote it
+    sum_of_all = sum_of_block(sum_of_all);
+    if (threadIdx.x == 0) *out = float(sum_of_all / divisor);
 }
 
 bool aligned(const void* pointer, size_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
@@ -128,7 +116,7 @@ torch::Tensor forward(torch::Tensor predictions, torch::Tensor targets) {
                       && aligned(targets.data_ptr<float>(), bytes);
     const int64_t packs = wide ? n / kWidth : 0;
     const int64_t items = packs > 0 ? packs : n;
-    constexpr int64_t per_block = kThreads * kUnroll;
+    constexpr int64_t per_block = kThreads;
     int device = 0;
     int sms = 1;
     C10_CUDA_CHECK(cudaGetDevice(&device));
@@ -138,13 +126,12 @@ torch::Tensor forward(torch::Tensor predictions, torch::Tensor targets) {
     const int64_t blocks = wanted < 1 ? 1 : wanted > most ? most : wanted;
     auto partials = torch::empty({blocks}, predictions.options());
     auto out = torch::empty(at::IntArrayRef(), predictions.options());
+    auto arrived = torch::zeros({1}, predictions.options().dtype(torch::kInt32));
     const double divisor = double(predictions.size(0));
     const auto stream = at::cuda::getCurrentCUDAStream();
-    partial_sums<<<unsigned(blocks), kThreads, 0, stream>>>(
-        predictions.data_ptr<float>(), targets.data_ptr<float>(), partials.data_ptr<float>(), n, packs);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-    total<<<1, kThreads, 0, stream>>>(
-        partials.data_ptr<float>(), out.data_ptr<float>(), int(partials.numel()), divisor);
+    total<<<unsigned(blocks), kThreads, 0, stream>>>(
+        predictions.data_ptr<float>(), targets.data_ptr<float>(), partials.data_ptr<float>(),
+        reinterpret_cast<unsigned*>(arrived.data_ptr<int>()), out.data_ptr<float>(), n, packs, divisor);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return out;
 }

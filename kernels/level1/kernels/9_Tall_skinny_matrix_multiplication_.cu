@@ -2,12 +2,14 @@
 //
 // Recipe: matmul
 // Strategy:
+//   async-copy-pipeline(stages=3)
 //   coalesce
-//   shared-padding(floats=4)
-//   shared-tile(block_k=8, block_m=256, block_n=32)
+//   ldmatrix
+//   shared-tile(block_k=32, block_m=128, block_n=128)
 //   split-tf32
 //   tensor-cores
-//   warp-tile(warp_m=128, warp_n=32)
+//   warp-tile(warp_m=64, warp_n=32)
+//   xor-swizzle
 // Written for 32768x32:float32, 32x32768:float32; correct for every shape of the same rank.
 
 #include <ATen/cuda/CUDAContext.h>
@@ -38,13 +40,44 @@ __device__ __forceinline__ void split_tf32(float x, uint32_t& big, uint32_t& sma
     small = __float_as_uint((x - __uint_as_float(big)) * 1.000345f);
 }
 
-constexpr int kBlockM = 256;  // a block computes kBlockM x kBlockN results,
-constexpr int kBlockN = 32;  // kBlockK steps of the inner dimension at a time;
-constexpr int kBlockK = 8;
-constexpr int kWarpM = 128;  // a warp has kWarpM x kWarpN of them,
+// load_matrices: 4 matrices of 8 rows of 16 bytes from shared memory; lane 8 i + j gives the address of row j of matrix i.
+// Lane l gets of each the 4 bytes at 4 * (l % 4) of row l / 4.
+__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const void* row) {
+    const uint32_t from = uint32_t(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
+
+// copy_async: Bytes (4, 8 or 16) from global to shared memory without a detour through registers; zeros when not inside.
+// The address must be a valid one even then, and both must be multiples of Bytes.
+template <int Bytes>
+__device__ __forceinline__ void copy_async(void* shared, const void* global, bool inside) {
+    const uint32_t to = uint32_t(__cvta_generic_to_shared(shared));
+    const int bytes = inside ? Bytes : 0;
+    if constexpr (Bytes == 16) {  // .cg keeps the data out of L1
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(global), "r"(bytes) : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(to), "l"(global), "n"(Bytes), "r"(bytes) : "memory");
+    }
+}
+
+// All copies since the last commit form a group; wait until at most Left groups are on their way, this thread's only.
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+
+template <int Left>
+__device__ __forceinline__ void wait_for_copies() {
+    asm volatile("cp.async.wait_group %0;\n" ::"n"(Left) : "memory");
+}
+
+constexpr int kBlockM = 128;  // a block computes kBlockM x kBlockN results,
+constexpr int kBlockN = 128;  // kBlockK steps of the inner dimension at a time;
+constexpr int kBlockK = 32;
+constexpr int kWarpM = 64;  // a warp has kWarpM x kWarpN of them,
 constexpr int kWarpN = 32;
 constexpr int kStep = 8;  // and a tensor core does 16 x 8 for kStep inner steps at once
-constexpr int kStages = 1;
+constexpr int kStages = 3;
 constexpr int kTilesM = kWarpM / 16;
 constexpr int kTilesN = kWarpN / 8;
 constexpr int kWarpsN = kBlockN / kWarpN;
@@ -56,12 +89,13 @@ constexpr int kLengthA = kBlockK;
 constexpr int kLinesA = kBlockM;
 constexpr int kLengthB = kBlockN;
 constexpr int kLinesB = kBlockK;
-constexpr int kTileA = kLinesA * (kLengthA + 4);
-constexpr int kTileB = kLinesB * (kLengthB + 4);
+constexpr int kTileA = kLinesA * (kLengthA);
+constexpr int kTileB = kLinesB * (kLengthB);
 constexpr int kSharedBytes = kStages * (kTileA + kTileB) * int(sizeof(float));
 
-__device__ __forceinline__ int place_a(int line, int at) { return line * (kLengthA + 4) + (at); }
-__device__ __forceinline__ int place_b(int line, int at) { return line * (kLengthB + 4) + (at); }
+// Pieces of four words change places with the line, so that the lanes of a fragment meet different banks.
+__device__ __forceinline__ int place_a(int line, int at) { return line * (kLengthA) + (at ^ (line) % 8 * 4); }
+__device__ __forceinline__ int place_b(int line, int at) { return line * (kLengthB) + (at ^ (line) % 4 * 8); }
 
 // Brings Lines x Length words to shared memory, Width at a time; what lies outside of the operand becomes zero.
 template <int Width, int Lines, int Length, class Place>
@@ -75,11 +109,7 @@ __device__ __forceinline__ void load_tile(float* tile, const float* from, int64_
     for (int r = 0; r < Lines; r += kRound) {
         const bool inside = line + r < lines && at < length;
         float* to = tile + place(line + r, at);
-        if constexpr (Width == 4) {
-            *reinterpret_cast<float4*>(to) = inside ? *reinterpret_cast<const float4*>(source + r * stride) : float4{};
-        } else {
-            *to = inside ? source[r * stride] : 0.0f;
-        }
+        copy_async<4 * Width>(to, source + r * stride, inside);
     }
 }
 
@@ -113,12 +143,7 @@ matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restri
 #pragma unroll
         for (int i = 0; i < kTilesM; ++i) {
             const int row = warp_row + 16 * i;
-#pragma unroll
-            for (int p = 0; p < 4; ++p) {
-                const int line = row + group + p % 2 * 8;
-                const int inner = step + quad + p / 2 * 4;
-                raw_a[into][i][p] = __float_as_uint(tile_a[place_a(line, inner)]);
-            }
+            load_matrices(raw_a[into][i], tile_a + place_a(row + lane % 16, step + lane / 16 * 4));
         }
 #pragma unroll
         for (int j = 0; j < kTilesN; ++j) {
@@ -172,11 +197,21 @@ matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restri
         }
     };
 
+#pragma unroll
+    for (int stage = 0; stage < kStages - 1; ++stage) {
+        const int k0 = first_k + stage * kBlockK;
+        if (k0 < last_k) load(stage, k0);
+        commit_copies();
+    }
+    int stage = 0;
     for (int k0 = first_k; k0 < last_k; k0 += kBlockK) {
-        load(0, k0);
-        __syncthreads();  // the tiles are complete
-        multiply(0);
-        __syncthreads();  // all have read them
+        wait_for_copies<kStages - 2>();
+        __syncthreads();  // this stage has come, and nobody reads the one before it any more
+        const int ahead = k0 + (kStages - 1) * kBlockK;
+        if (ahead < last_k) load(stage == 0 ? kStages - 1 : stage - 1, ahead);
+        commit_copies();
+        multiply(stage);
+        stage = stage + 1 == kStages ? 0 : stage + 1;
     }
 
 #pragma unroll
