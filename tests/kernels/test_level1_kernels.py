@@ -13,12 +13,13 @@ from cupilot.evaluation.proof import digest
 from cupilot.tasks.suite import LEVEL1, open_suite
 
 ROOT = Path(__file__).parents[2] / "kernels"
-FOLDERS = {"fp32": ROOT / "level1", "tf32": ROOT / "level1-tf32"}
+FOLDERS = {"fp32": ROOT / "level1", "tf32": ROOT / "level1-tf32", "fp16": ROOT / "level1-fp16"}
 COLUMNS = ["problem", "name", "category", "correct", "time_ms", "baseline_ms", "speedup", "precision",
            "roofline_fraction", "evaluations", "kernel"]  # fmt: skip
 # a stream, a row reduction; further families in the slow group
 QUICK = (20, 48)
-SLOW = {"fp32": (1, 6, 12, 15, 23, 33, 35, 40, 42, 50, 71, 77, 82, 89, 95, 97), "tf32": (1, 9, 14, 54, 66, 82)}
+SLOW = {"fp32": (1, 6, 12, 15, 23, 33, 35, 40, 42, 50, 71, 77, 82, 89, 95, 97), "tf32": (1, 9, 14, 54, 66, 82),
+        "fp16": (1, 6, 10, 15, 17, 50)}  # fmt: skip
 
 each_precision = pytest.mark.parametrize("precision", FOLDERS)
 
@@ -56,8 +57,9 @@ def test_every_kernel_is_the_one_that_its_proof_is_of(precision):
         assert report["device"] == "virtual:a100-80gb"
 
 
-def test_a_coarser_precision_is_never_slower():
-    fine, coarse = results("fp32"), results("tf32")
+@pytest.mark.parametrize(("finer", "coarser"), [("fp32", "tf32"), ("fp32", "fp16")])
+def test_a_coarser_precision_is_never_slower(finer, coarser):
+    fine, coarse = results(finer), results(coarser)
     slower = {n: row["name"] for n, row in coarse.items() if float(row["time_ms"]) > 1.001 * float(fine[n]["time_ms"])}
     assert slower == {}
 
