@@ -57,7 +57,9 @@ class Expert:
     def cross(self, brief: Brief, rng: Random) -> Strategy:
         """SCE Manager: a legal strategy out of the parents', the fastest parent counting most."""
         ranked = sorted(brief.parents, key=lambda parent: (parent.time_s is None, parent.time_s or 0.0))
-        return breeding.cross(self.space(brief.task, brief.spec), [parent.strategy for parent in ranked], brief.guidance, rng)
+        return breeding.cross(
+            self.space(brief.task, brief.spec), [parent.strategy for parent in ranked], brief.guidance, rng
+        )
 
     def translate(self, brief: Brief, strategy: Strategy) -> Kernel | Failure:
         """Strategy Translator: the recipe's template; the parents' kernels are not looked at."""
