@@ -17,11 +17,9 @@ from cupilot.errors import DataError
 from cupilot.gpu.occupancy import WARP, occupancy
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.timing.model import BY_SECTORS
-from cupilot.records import Evaluation, Guidance, Launch, LineCost, Profile, Task, from_plain
+from cupilot.records import INTENSIVE, Evaluation, Guidance, Launch, LineCost, Profile, Task, from_plain
 
 SECTOR_BYTES = 32
-# means or maxima of a warp or block: of several launches the largest is shown, not the sum
-INTENSIVE = frozenset({"independent_loads", "critical_loads", "heaviest_block"})
 SHOWN_PARTS, SHOWN_LINES = 4, 6
 # a line with less than this share of anything is not hot
 LUKEWARM = 0.03

@@ -170,7 +170,7 @@ class Space:
 
         def price(candidate: Strategy) -> tuple[float, int]:
             lost = len(strategy.moves) - len(candidate.moves)
-            return -(broken - len(self._broken_rules(candidate))) / lost, lost
+            return (len(self._broken_rules(candidate)) - broken) / lost, lost
 
         return min((self.without(strategy, card) for card in free), key=price)
 

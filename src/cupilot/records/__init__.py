@@ -2,6 +2,7 @@
 
 from cupilot.records.codec import from_plain, to_plain
 from cupilot.records.evaluation import (
+    INTENSIVE,
     Check,
     Counter,
     Evaluation,
@@ -22,7 +23,7 @@ from cupilot.records.strategy import Card, Guidance, Move, Parameter, Strategy, 
 from cupilot.records.task import ITEM_BYTES, Argument, Op, Scalar, Task, TensorSpec
 
 __all__ = [
-    "ITEM_BYTES", "Argument", "Budget", "Card", "Check", "Comparison", "Counter", "Evaluation", "Failure",
+    "INTENSIVE", "ITEM_BYTES", "Argument", "Budget", "Card", "Check", "Comparison", "Counter", "Evaluation", "Failure",
     "Guidance", "Individual", "Interval", "Kernel", "Launch", "LineCost", "Measurement", "MemoryOperation",
     "Move", "Op", "Parameter", "PoolRecord", "Profile", "Proof", "Resources", "RunInfo", "RunResult", "Scalar",
     "Sizes", "Strategy", "Task", "TensorSpec", "Timing", "Value", "form_of", "from_plain", "to_plain",

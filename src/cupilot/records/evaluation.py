@@ -50,6 +50,10 @@ class Timing:
         return f"{self.time_s * 1e3:.4g} ms ({self.source}, {self.device})"
 
 
+INTENSIVE = frozenset({"independent_loads", "critical_loads", "heaviest_block"})
+"""Counters that are means or maxima of a warp or block: they neither grow with the grid nor add up over launches."""
+
+
 @dataclass(frozen=True)
 class Counter:
     """One count of a launch, whole grid, and its source: ``PTX``, ``SASS`` or ``model``."""

@@ -20,15 +20,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from cupilot.records import Counter, LineCost
+from cupilot.records import INTENSIVE, Counter, LineCost
 from cupilot.records.evaluation import SassLine
 from cupilot.vgpu.emit import KernelCode, Site
 from cupilot.vgpu.lower.cost import at_line
 from cupilot.vgpu.widths import SiteCount, kind_of
 
 SECTOR_BYTES, LINE_BYTES = 32, 128
-# Counters that are means or maxima of a warp or block, so they are not scaled with the number of blocks.
-INTENSIVE = frozenset({"independent_loads", "critical_loads", "heaviest_block"})
 TELLING = 4
 """Blocks that must be known before their order says anything."""
 PATH = {"path": "path_cycles", "trips": "round_trips", "cover": "covered_cycles"}
