@@ -30,7 +30,7 @@ from cupilot.devices import open_device
 from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.render import render
-from cupilot.records import Strategy, Task
+from cupilot.records import EvaluationRequest, Strategy, Task, TaskSource
 from cupilot.records.pool import PoolRecord
 from cupilot.strategies.pool import PoolQuery, open_pool
 from cupilot.strategies.pool_tags import likeness
@@ -80,7 +80,7 @@ class Clock:
         self._file = work / "times.json"
         self._known: dict[str, float | None] = json.loads(self._file.read_text()) if self._file.exists() else {}
         self._expert = Expert()
-        self._evaluator = Evaluator(open_device(DEVICE, work / "cache"), seed=0, timeout_s=TIMEOUT_S)
+        self._evaluate = Evaluator(lambda name: open_device(name, work / "cache"))
 
     def time_s(self, task: Task, strategy: Strategy) -> float | None:
         """Of the kernel that the expert makes of a strategy, once it is legal for the task; None if it fails."""
@@ -89,7 +89,8 @@ class Clock:
         kernel = render(space, legal)
         key = f"{task.name} {kernel.digest}"
         if key not in self._known:
-            evaluation = self._evaluator(task, kernel)
+            request = EvaluationRequest(task=TaskSource.of(task), kernel=kernel, device=DEVICE, timeout_s=TIMEOUT_S)
+            evaluation = self._evaluate(request)
             timing = evaluation.timing if evaluation.correct else None
             self._known[key] = timing.time_s if timing is not None else None
             self._file.write_text(json.dumps(self._known, indent=0))

@@ -18,12 +18,13 @@ from pathlib import Path
 from random import Random
 
 from cupilot.contracts import Brief
-from cupilot.evolution.executor import LocalExecutor
-from cupilot.evolution.loop import Surroundings, evolve
+from cupilot.evolution.loop import Evolution
 from cupilot.evolution.store import create_store
+from cupilot.executors.local import LocalExecutor
 from cupilot.gpu.spec import GpuSpec
-from cupilot.records import Evaluation, Failure, Guidance, Kernel, Move, Strategy, Task, Timing
+from cupilot.records import Evaluation, EvaluationRequest, Failure, Guidance, Kernel, Move, Strategy, Task, Timing
 from cupilot.testing.samples import INFO, SPEC, TASK
+from cupilot.threads import DaemonThreads
 
 
 class SlowAgents:
@@ -77,7 +78,7 @@ class OneDevice:
         self.first_s = self.last_s = 0.0
         self.count = 0
 
-    def __call__(self, task: Task, kernel: Kernel) -> Evaluation:
+    def __call__(self, request: EvaluationRequest) -> Evaluation:
         with self._lock:
             began_s = time.monotonic()
             time.sleep(self._device_s)
@@ -88,7 +89,7 @@ class OneDevice:
             if self.count == 2:
                 self.first_s, self.busy_s = began_s, self.last_s - began_s
             timing = Timing(1.0 / (1 + self.count), "modelled", "bench")
-        return Evaluation(kernel.digest, task.name, "bench", timing=timing)
+        return Evaluation(request.kernel.digest, request.task.name, "bench", timing=timing)
 
 
 def main() -> None:
@@ -102,11 +103,12 @@ def main() -> None:
     agents = SlowAgents(options.latency * options.scale, options.slots)
     device = OneDevice(options.device * options.scale)
     info = replace(INFO, population=16, generations=5, in_flight=options.in_flight, patience=99)
-    executor = LocalExecutor(options.in_flight)
+    executor, threads = LocalExecutor(device, options.in_flight), DaemonThreads(options.in_flight)
     with tempfile.TemporaryDirectory() as folder:
         store = create_store(Path(folder) / "run")
-        evolve(TASK, agents, device, info, Surroundings(SPEC, executor, store))
+        Evolution(task=TASK, info=info, agents=agents, executor=executor, threads=threads, store=store, spec=SPEC).run()
         store.close()
+    threads.close()
     executor.close()
     busy = device.busy_s / (device.last_s - device.first_s)
     print(f"{device.count} evaluations, the device queue was busy {busy:.0%} of the time")

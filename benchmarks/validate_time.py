@@ -35,18 +35,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cupilot.cli.choices import positive
-from cupilot.cli.commands.evaluate import read_kernel
 from cupilot.cli.environment import cache_folder
-from cupilot.cli.searching import end_children
 from cupilot.contracts import Call, Outcome
 from cupilot.devices import open_device
 from cupilot.errors import CupilotError, UserError
 from cupilot.evaluation.binding import bound_arguments
 from cupilot.evaluation.trials import SAMPLE_BUDGET
-from cupilot.evolution.executor import LocalExecutor
 from cupilot.records import Failure, Profile, Task, Timing, to_plain
+from cupilot.runs import read_kernel
+from cupilot.runs.shutdown import end_children
 from cupilot.tasks import draw_case, learn_structures, load_task, scaled_tasks
 from cupilot.tasks.case import Drawn
+from cupilot.threads import DaemonThreads
 
 COLUMNS = ("kernel", "task", "entry", "args", "device", "measured_ms")
 OPTIONAL = ("entry", "args")
@@ -160,7 +160,7 @@ def read_pair(row: dict[Any, Any]) -> Pair:
 
 def run(pairs: Sequence[Pair], folder: Path, jobs: int, out: TextIO) -> tuple[list[Result], bool]:
     """Predict all pairs and print their lines in order; the results that there are, and whether it was interrupted."""
-    executor = LocalExecutor(jobs)
+    executor = DaemonThreads(jobs)
     futures = [executor.submit(predict, pair, folder) for pair in pairs]
     printed: list[Result] = []
     waiting: set[Future[Result]] = set(futures)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import isnan
 from pathlib import Path
 
-from cupilot.evolution.standings import FAST, Figures, Standing, comparisons, read_standings
+from cupilot.evolution.bench_results import FAST, BenchRow, Figures, comparisons, read_bench_rows
 
 HERE = Path(__file__).parent
 KERNELS = HERE.parent / "kernels"
@@ -23,18 +23,18 @@ def page(text: str) -> str:
 
 def tables() -> Iterator[str]:
     for folder, title in TITLES.items():
-        standings = read_standings(KERNELS / folder)
-        if standings:
+        rows = read_bench_rows(KERNELS / folder)
+        if rows:
             yield f"\n## {title}\n"
-            yield from summary(standings)
+            yield from summary(rows)
             yield ""
-            yield from problems(standings)
+            yield from problems(rows)
 
 
-def summary(standings: Sequence[Standing]) -> Iterator[str]:
+def summary(rows: Sequence[BenchRow]) -> Iterator[str]:
     names = ("speed-up over PyTorch", "problems", "correct", *(f"fast_{p:g}" for p in FAST))
     yield from head((*names, "mean", "geometric mean", "median", "of the roofline"))
-    for name, found in comparisons(standings):
+    for name, found in comparisons(rows):
         yield cells(name.strip(), found.problems, found.correct, *numbers(found))
 
 
@@ -44,9 +44,9 @@ def numbers(found: Figures) -> Iterator[str]:
     yield "" if isnan(found.roofline) else f"{found.roofline:.0%}"
 
 
-def problems(standings: Sequence[Standing]) -> Iterator[str]:
+def problems(rows: Sequence[BenchRow]) -> Iterator[str]:
     yield from head(("problem", "time, ms", "PyTorch, ms", "is", "speed-up", "of the roofline", "evaluated"))
-    for each in standings:
+    for each in rows:
         if each.time_ms is None or each.baseline_ms is None:
             yield cells(each.name, each.why, "", "", "", "", each.evaluations)
             continue

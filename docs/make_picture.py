@@ -13,29 +13,30 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-import cupilot.cli.searching
+import cupilot.cli.commands.optimize
 from cupilot.cli import main as cupilot_main
-from cupilot.cli.live import LiveSearch
 from cupilot.cli.search_view import search_view
+from cupilot.cli.terminal_observer import TerminalObserver
 from cupilot.contracts import Step
 from cupilot.evolution.loop import Progress
-from cupilot.evolution.watched_run import WatchedRun
+from cupilot.evolution.run_state import RunState
 
 COMMAND = "cupilot optimize examples/softmax.py"
 WIDTH = 100
-MOMENTS: list[tuple[float, WatchedRun]] = []
+MOMENTS: list[tuple[float, RunState]] = []
 
 
-class Remembering(LiveSearch):
+class Remembering(TerminalObserver):
     """Keeps every state, with its time."""
 
     def __call__(self, event: Progress | Step) -> None:
         super().__call__(event)
-        MOMENTS.append((self._clock(), self._state))
+        if self._state is not None:
+            MOMENTS.append((self._clock(), self._state))
 
 
 def main() -> None:
-    cupilot.cli.searching.LiveSearch = Remembering  # type: ignore[misc]
+    cupilot.cli.commands.optimize.TerminalObserver = Remembering  # type: ignore[misc]
     printed = io.StringIO()
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(printed):
         status = cupilot_main([*COMMAND.split()[1:], "--no-pool", "--out", f"{folder}/run"])

@@ -6,12 +6,13 @@ From Python: `optimize`, `evaluate` and `profile` (see `cupilot.api`), which are
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cupilot.api import Settings as Settings
     from cupilot.api import evaluate as evaluate
     from cupilot.api import optimize as optimize
     from cupilot.api import profile as profile
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "evaluate", "optimize", "profile"]
+__all__ = ["Settings", "__version__", "evaluate", "optimize", "profile"]
 
 if not TYPE_CHECKING:  # type checkers would believe that every name exists
 

@@ -10,9 +10,11 @@ A task is a PyTorch class with example inputs, or a file in KernelBench form:
 >>> result.source == (result.folder / "best.cu").read_text()  # the kernel: a torch extension in one .cu file
 True
 
-What the command line prints is returned here.  Only the run's folder and the caches of ``cupilot`` (builds, and the
-pool of strategies) are written.  Mistakes are `cupilot.errors.UserError`, everything else that is raised on purpose is
-below `cupilot.errors.CupilotError`; a kernel that fails is not an exception but a value with a ``failure``.
+What the command line prints is returned here.  Only the run's folder and the cache (builds, and the pool of strategies)
+are written.  The environment is not read: `Settings` has the cache folder, the keys of language models and where
+evaluations run.  The user's mistakes are
+`cupilot.errors.UserError`; everything raised on purpose is below `cupilot.errors.CupilotError`.  A kernel that fails
+is not an exception but a value with a ``failure``.
 """
 
 from __future__ import annotations
@@ -23,23 +25,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cupilot import __version__
-from cupilot.cli.choices import TIMEOUT_S, choose_device
-from cupilot.cli.commands.evaluate import read_kernel
-from cupilot.cli.searching import Asked, begin
-from cupilot.cli.team import LLM_IN_FLIGHT, choose_team
-from cupilot.cli.terminal import Terminal
+from cupilot import runs
 from cupilot.errors import UserError
 from cupilot.evolution.result import moves_text
-from cupilot.evolution.store import holds_run, next_folder
-from cupilot.records import Budget, Evaluation, Failure, Kernel, RunInfo, RunResult, Task, form_of
+from cupilot.evolution.store import holds_run
+from cupilot.records import Budget, Evaluation, EvaluationRequest, Failure, Kernel, RunResult, Task, TaskSource, form_of
+from cupilot.runs import SearchOptions, Settings
+from cupilot.runs.agents import EVERY_ROLE
 
 if TYPE_CHECKING:
     import torch
 
+    from cupilot.contracts import Device
     from cupilot.evaluation.profiling import Profiled
 
+__all__ = ["Optimized", "Settings", "evaluate", "optimize", "profile"]
+
 EXPERT = "expert"
+TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ def optimize(
     usd: float | None = None,
     pool: str | Path | None = None,
     out: str | Path | None = None,
+    settings: Settings | None = None,
 ) -> Optimized:
     """Search for a faster kernel, as ``cupilot optimize`` does.
 
@@ -106,19 +110,24 @@ def optimize(
     the search when so many kernels were tried, so much time or money was spent.  ``out`` is the run's folder
     (``runs/<task>-<n>``), ``pool`` the file of strategies to ask and feed (the user's own).
     """
-    terminal = Terminal(quiet=True)
     task = task_of(model, inputs, init, precision)
-    found = choose_device(device, terminal)
-    team, models = choose_team(None if agents == EXPERT else "llm", language_model(agents), [], terminal)
-    folder = next_folder(Path("runs"), task.name) if out is None else Path(out)
-    if holds_run(folder):
+    name = language_model(agents)
+    folder = None if out is None else Path(out)
+    if folder is not None and holds_run(folder):
         raise UserError(f"{folder} already holds a run; choose another folder")
-    info = RunInfo(
-        task.name, task.source, found.name, team, seed, population, generations, __version__, epochs=epochs,
-        models=models, in_flight=LLM_IN_FLIGHT if models else 4, precision=precision,
-        budget=Budget(evaluations, wall_s, usd=usd), gpu=found.spec.name,
-    )  # fmt: skip
-    return Optimized(begin(Asked(task, found, info, folder, None if pool is None else Path(pool)), terminal))
+    options = SearchOptions(
+        task=task,
+        device=device_name(device),
+        folder=folder,
+        models=() if name is None else ((EVERY_ROLE, name),),
+        seed=seed,
+        population=population,
+        generations=generations,
+        epochs=epochs,
+        budget=Budget(evaluations, wall_s, usd=usd),
+        pool=None if pool is None else Path(pool),
+    )
+    return Optimized(runs.optimize(options, settings or Settings()))
 
 
 def evaluate(
@@ -133,12 +142,13 @@ def evaluate(
     arguments: str = "",
     seed: int | None = None,
     timeout_s: float = TIMEOUT_S,
+    settings: Settings | None = None,
 ) -> Evaluation:
     """Verify and time one kernel, as ``cupilot evaluate`` does; a wrong kernel is an evaluation with a ``failure``.
 
     ``kernel`` is a path or the source itself: a torch extension, or Python with a KernelBench ``ModelNew``.
     ``arguments`` is what to call ``entry`` with where names do not say it, such as ``"inputs[0], model.eps"``.
-    Without a ``seed`` it is verified on inputs that nobody could know; the proof tells the seed afterwards.
+    Without a ``seed`` the inputs are random; the proof tells the seed.
 
     >>> evaluation = cupilot.evaluate("swish.cu", "swish.py", device="virtual:a100-80gb")
     >>> evaluation.correct, evaluation.timing.source, evaluation.timing.limit
@@ -150,9 +160,12 @@ def evaluate(
     from cupilot.evaluation import Evaluator
 
     task = task_of(model, inputs, init, precision)
-    found = choose_device(device, Terminal(quiet=True))
-    seed = secrets.randbits(32) if seed is None else seed
-    return Evaluator(found, seed, timeout_s)(task, kernel_of(kernel, entry, arguments))
+    found = open_named(device, settings)
+    request = EvaluationRequest(
+        task=TaskSource.of(task), kernel=kernel_of(kernel, entry, arguments), device=found.name,
+        seed=secrets.randbits(32) if seed is None else seed, timeout_s=timeout_s,
+    )  # fmt: skip
+    return Evaluator(lambda name: found, tasks=(task,))(request)
 
 
 def profile(
@@ -166,6 +179,7 @@ def profile(
     entry: str = "forward",
     arguments: str = "",
     timeout_s: float = TIMEOUT_S,
+    settings: Settings | None = None,
 ) -> Profiled | Failure:
     """Where a kernel's time goes, as ``cupilot profile`` has it, or why there is nothing to say; it is not verified.
 
@@ -176,7 +190,7 @@ def profile(
     from cupilot.evaluation.profiling import Profiler
 
     task = task_of(model, inputs, init, precision)
-    found = choose_device(device, Terminal(quiet=True))
+    found = open_named(device, settings)
     return Profiler(task, timeout_s=timeout_s)(found, kernel_of(kernel, entry, arguments))
 
 
@@ -201,7 +215,21 @@ def kernel_of(kernel: str | Path, entry: str, arguments: str) -> Kernel:
     """A kernel from a file, or from its text, which has more than one line."""
     if isinstance(kernel, str) and "\n" in kernel:
         return Kernel(kernel, entry, arguments, form_of(kernel))
-    return read_kernel(Path(kernel), entry, arguments)
+    return runs.read_kernel(Path(kernel), entry, arguments)
+
+
+def device_name(name: str | None) -> str:
+    """The device asked for, else the best one of this machine."""
+    from cupilot.devices import default_device
+
+    return default_device()[0] if name is None else name
+
+
+def open_named(name: str | None, settings: Settings | None) -> Device:
+    from cupilot.devices import open_device
+
+    settings = settings or Settings()
+    return open_device(device_name(name), settings.cache, settings.sandbox)
 
 
 def language_model(agents: str) -> str | None:

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 PAGE = mmap.PAGESIZE
+UNSTEADY = 0.05
+"""How far two runs may differ, relative to the magnitude; the order of additions stays below, a race does not."""
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -37,6 +39,22 @@ def float_limits(dtype: np.dtype[Any]) -> tuple[float, float]:
     kind: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     flushed = dtype != np.float16  # GPUs keep the denormal numbers of fp16
     return float(kind.eps) / 2, float(kind.tiny if flushed else kind.smallest_subnormal)
+
+
+def disagreement(one: Array, other: Array, dtype: str) -> str:
+    """How two runs' results (as bits) differ beyond the order of additions, in words; nothing if they do not."""
+    apart, kind = np.flatnonzero(one != other), dtype_of(dtype)
+    if apart.size and is_floating(kind):
+        a, b, every = (v.view(kind).astype(np.float64) for v in (one[apart], other[apart], other))
+        finite = every[np.isfinite(every)]
+        size = np.sqrt(np.mean(np.square(finite))) if finite.size else 0.0
+        with np.errstate(invalid="ignore"):
+            near = np.abs(a - b) <= UNSTEADY * np.maximum(np.maximum(np.abs(a), np.abs(b)), size)
+        apart = apart[~(near | (np.isnan(a) & np.isnan(b)))]
+    if not apart.size:
+        return ""
+    pair = " and ".join(f"{values.view(kind)[apart[0]]}" for values in (one, other))
+    return f"{apart.size} of {one.size} elements, such as {pair}"
 
 
 class Tiled(np.ndarray[Any, Any]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -25,6 +26,7 @@ from cupilot.records import (
     Guidance,
     Individual,
     Kernel,
+    Outline,
     PoolRecord,
     Profile,
     Resources,
@@ -36,6 +38,7 @@ from cupilot.records import (
     TensorSpec,
     Timing,
 )
+from cupilot.records.measurement import State
 
 T = TypeVar("T")
 
@@ -150,6 +153,79 @@ class Preparing(Protocol):
 
     def prepare(self, tell: Callable[[int, int], None]) -> None:
         """Make it; ``tell`` is given how many parts are done, and of how many."""
+
+
+# --- measuring -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reference:
+    """PyTorch in place of a candidate: a task file's text, its precision, and whether torch.compile is used."""
+
+    source: str
+    precision: str = "fp32"
+    compiled: bool = False
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One turn: the time between the events, whether the host was ahead of the GPU, and what ran on after the end."""
+
+    time_s: float
+    ahead: bool
+    after_s: float
+
+
+@dataclass(frozen=True)
+class Timed:
+    """All turns of a process: a sample each, and (excerpts of) the results of the turns that were kept."""
+
+    samples: tuple[Sample, ...]
+    kept: tuple[Output, ...] = ()
+    failure: Failure | None = None
+
+
+class TimedProcess(Protocol):
+    """A process that runs one call at each turn that it is given."""
+
+    def turn(self, rotation: int, keep: bool = False) -> bool:
+        """Let it run once on inputs rotated by ``rotation``; False when it cannot go on."""
+
+    def finish(self) -> Timed:
+        """End the process and take what it measured; later calls return the same."""
+
+
+@runtime_checkable
+class Measuring(Protocol):
+    """A device whose times are measured.
+
+    Not thread-safe but for `lock`, which holds for all processes that share the cache: whoever times a kernel holds it.
+    """
+
+    flush_bytes: int
+    note: str
+
+    @property
+    def torch_cuda(self) -> str:
+        """The CUDA release that the installed PyTorch is built for; empty when it cannot use the GPU."""
+
+    def counters(self, built: Built) -> str:
+        """Where a kernel's counters are from, in words."""
+
+    def state(self) -> State:
+        """Clocks, temperature and power, where the GPU tells them."""
+
+    def lock(self) -> AbstractContextManager[None]: ...
+
+    def timed_process(
+        self, built: Built, call: Call, timeout_s: float, reference: Reference | None = None
+    ) -> AbstractContextManager[TimedProcess]:
+        """A process for the call, or for PyTorch on the call's arguments; it ends with the block."""
+
+    def repeat(
+        self, built: Built, call: Call, rotations: Sequence[int], timeout_s: float
+    ) -> tuple[tuple[Output, ...], ...] | Failure:
+        """Excerpts of the results for each rotation of the inputs, from a fresh process."""
 
 
 # --- watching ------------------------------------------------------------------------------
@@ -325,23 +401,58 @@ class ExecutorOptions:
 
 
 class Store(Protocol):
-    """A run on disk, complete at every moment."""
+    """A run on disk, complete at every moment.
 
-    def begin(self, info: RunInfo) -> None: ...
+    One writer at a time: `create_store` and `repeat` take a lock that ends with `close` or with the process, however
+    it ends; readers never wait for it.  A store is used by one thread at a time.  What `begin`, `add`, `note`, `once`
+    and `finish` were given is durable when they return: a killed run loses at most the candidates in flight.
+    """
+
+    @property
+    def begun(self) -> bool:
+        """Whether the run has been begun, by this process or an earlier one."""
+
+    def begin(self, info: RunInfo) -> None:
+        """State what the run is asked to do; of a repeated run, check that it is the same."""
+
+    def repeat(self) -> tuple[Individual, ...]:
+        """Resume the run by repeating it; returns what it has so far.
+
+        From now on, what the store already holds is compared instead of added again.
+        """
 
     def add(self, individual: Individual) -> None:
-        """Keep one individual; durable when this returns."""
+        """Keep one individual."""
 
     def note(self, kind: str, text: str) -> None:
         """Keep one decision with its reason."""
+
+    def once(self, name: str, kind: type[T], ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
+        """What the outside (the pool, the user) answered the first time; a repeated run gets the same answer."""
+
+    def inherit(self, other: Any) -> None:
+        """Take over the answers of `once` that another store of the same kind holds, so that the runs are alike."""
 
     def finish(self, result: RunResult) -> None: ...
 
     def info(self) -> RunInfo: ...
 
+    def result(self) -> RunResult | None:
+        """The outcome; None while the run is under way, or when it was killed."""
+
     def individuals(self) -> Iterator[Individual]:
         """All individuals in the order they were added."""
 
-    def notes(self) -> Iterator[tuple[str, str]]: ...
+    def individual(self, number: int) -> Individual:
+        """The individual with this id."""
+
+    def outlines(self) -> tuple[Outline, ...]:
+        """All individuals in the order they were added, without their records."""
+
+    def counts(self) -> tuple[int, int]:
+        """How many individuals and notes there are; every addition changes it."""
+
+    def notes(self) -> Iterator[tuple[str, str]]:
+        """Kind and text of all notes in the order they were added."""
 
     def close(self) -> None: ...

@@ -14,12 +14,12 @@ import pytest
 
 from cupilot.agents import ROLES, LlmAgents
 from cupilot.contracts import Brief, Reply, Request
-from cupilot.evaluation import Evaluator
 from cupilot.gpu.catalogue import load_spec
 from cupilot.llm import LabelledReplay
 from cupilot.records import Evaluation, Failure, Individual, Kernel, Strategy, Timing
 from cupilot.tasks import load_task
 from cupilot.testing.samples import FAILURE
+from evaluating import evaluator_on
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TASKS = ("matmul", "relu", "softmax")
@@ -168,7 +168,7 @@ FAST = {"relu": 3, "softmax": 5}
 def test_the_best_reply_is_right_and_faster_than_the_plain_one(name: str, device) -> None:  # type: ignore[no-untyped-def]
     task = load_task(EXAMPLES / f"{name}.py")
     agents = LlmAgents(LabelledReplay(EXAMPLES / "transcripts" / f"{name}.jsonl"))
-    evaluate = Evaluator(device)
+    evaluate = evaluator_on(device)
     plain = evaluate(task, agents.generate(Brief(task, SPEC)))
     best = agents.translate(Brief(task, SPEC, sample=FAST[name]), Strategy())
     assert isinstance(best, Kernel)

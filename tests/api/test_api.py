@@ -12,7 +12,6 @@ import pytest
 
 import cupilot
 from cupilot import api
-from cupilot.cli import pooling
 from cupilot.errors import UserError
 from snippets import blocks, write_files
 
@@ -38,7 +37,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "swish.py").write_text((tmp_path / "my_model.py").read_text() + TASK)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(pooling, "cache_folder", lambda: tmp_path)  # not the user's own pool
+    # not the user's own pool
+    monkeypatch.setattr("cupilot.runs.session.pool_path", lambda *arguments: tmp_path / "pool.sqlite")
     sys.modules.pop("my_model", None)
     return tmp_path
 

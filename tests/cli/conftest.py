@@ -18,7 +18,18 @@ import cupilot.expert
 import cupilot.tasks
 from cupilot.cli.environment import KEYS
 from cupilot.errors import DeviceError, TaskError
-from cupilot.records import Evaluation, Failure, Guidance, Kernel, Move, Strategy, Task, Timing
+from cupilot.records import (
+    Evaluation,
+    EvaluationRequest,
+    Failure,
+    Guidance,
+    Kernel,
+    Move,
+    Strategy,
+    Task,
+    TaskSource,
+    Timing,
+)
 from cupilot.testing.samples import EVALUATION, SPEC, TASK
 
 DEVICE = "virtual:sample"
@@ -55,10 +66,11 @@ class FakeExpert:
 class FakeEvaluator:
     """Wider is faster, 8 is wrong."""
 
-    def __init__(self, device: Any, seed: int = 0, timeout_s: float = 1.0, slots: int = 1, watch: Any = None) -> None:
-        self.device = device
+    def __init__(self, open_device: Any, *, slots: int = 1, watch: Any = None, tasks: Any = ()) -> None:
+        self.open_device = open_device
 
-    def __call__(self, task: Task, kernel: Kernel) -> Evaluation:
+    def __call__(self, request: EvaluationRequest) -> Evaluation:
+        task, kernel, self.device = request.task, request.kernel, self.open_device(request.device)
         width = int(kernel.source.split()[-1])
         assert EVALUATION.proof is not None
         proof = replace(EVALUATION.proof, task=sha256(task.source.encode()).hexdigest())
@@ -79,6 +91,10 @@ def _load_task(path: Path, precision: str = "fp32") -> Task:
     return replace(TASK, name=path.stem, precision=precision)
 
 
+def _load_source(task: TaskSource) -> Task:
+    return replace(TASK, name=task.name, source=task.source, precision=task.precision)
+
+
 def _open_device(name: str, cache: Path, sandbox: str = "auto") -> Any:
     if name != DEVICE:
         raise DeviceError(f"unknown device {name!r}; known devices are {DEVICE}")
@@ -88,6 +104,7 @@ def _open_device(name: str, cache: Path, sandbox: str = "auto") -> Any:
 def replace_layers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Replace the layers below, and go to a folder with a task file."""
     monkeypatch.setattr(cupilot.tasks, "load_task", _load_task)
+    monkeypatch.setattr(cupilot.tasks.load, "load_source", _load_source)
     monkeypatch.setattr(cupilot.devices, "open_device", _open_device)
     monkeypatch.setattr(cupilot.devices, "default_device", lambda: (DEVICE, "no CUDA GPU was found"))
     monkeypatch.setattr(cupilot.devices, "device_names", lambda: (DEVICE, "virtual:other"))

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-import cupilot.evolution.suite
 import cupilot.expert
+import cupilot.runs.bench
 from cupilot.cli.bench_level1 import show
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UnmatchedTask
-from cupilot.evolution.standings import Standing
+from cupilot.evolution.bench_results import BenchRow
 from cupilot.evolution.store import open_store
 from cupilot.records import Kernel
 
@@ -77,7 +77,7 @@ def test_a_stopped_search_goes_on_where_it_was(cli: Cli, suite: str, monkeypatch
         patch.setattr(cupilot.expert.Expert, "cross", interrupt)
         ran = cli("bench", "level1", "--suite", suite, "--out", "out", "--only", "1")
     assert ran.status == 1
-    assert "--resume goes on" in ran.out
+    assert "--resume continues" in ran.out
     assert not (Path("out") / "results.csv").exists()
     store = open_store(Path("out/runs/1_one"))
     before = len(list(store.individuals()))
@@ -100,7 +100,7 @@ def test_a_problem_without_a_recipe_is_a_row_that_says_why(
     assert rows()["1"]["correct"] == "false"
 
 
-STANDING = Standing(
+STANDING = BenchRow(
     1, "1_a_name_that_is_much_too_long_for_a_terminal_that_is_not_very_wide", "product", True, 2.0, 4.0, 2.0, "fp32",
     0.5, 12, "kernels/1.cu", "recorded", "modelled", roofline_ms=1.0, recorded_ms=(("pytorch", 4.0), ("cupilot", 1.0)),
 )  # fmt: skip
@@ -143,7 +143,7 @@ def test_what_precision_makes_no_difference_to_is_reused(cli: Cli, suite: str) -
 
 
 def test_a_faster_kernel_of_another_precision_is_taken(cli: Cli, suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cupilot.evolution.suite, "sums_products", lambda task: True)
+    monkeypatch.setattr(cupilot.runs.bench, "sums_products", lambda task: True)
     cli("bench", "level1", "--suite", suite, "--out", "out", "--only", "2", "--budget", "20")
     fewer = ("--out", "coarse", "--only", "2", "--budget", "1", "--precision", "tf32")
     cli("bench", "level1", "--suite", suite, *fewer, "--reuse", "out")
@@ -155,7 +155,7 @@ def test_a_faster_kernel_of_another_precision_is_taken(cli: Cli, suite: str, mon
 def test_evaluated_anew_a_kernel_gives_way_to_a_faster_one(
     cli: Cli, suite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cupilot.evolution.suite, "sums_products", lambda task: True)
+    monkeypatch.setattr(cupilot.runs.bench, "sums_products", lambda task: True)
     cli("bench", "level1", "--suite", suite, "--out", "out", "--only", "2", "--budget", "20")
     coarse = ("--out", "coarse", "--budget", "1", "--precision", "tf32")
     cli("bench", "level1", "--suite", suite, *coarse)

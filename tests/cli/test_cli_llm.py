@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import cupilot.tasks
-from cupilot.cli import team
 from cupilot.contracts import Reply, Request
 from cupilot.evolution.store import create_store, open_store
 from cupilot.llm import role_of
 from cupilot.records import Task
+from cupilot.runs import agents
 from cupilot.strategies.pool import open_pool
 
 Cli = Callable[..., SimpleNamespace]
@@ -52,18 +52,18 @@ class Willing:
 @pytest.fixture
 def model(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Willing:
     """The model that is opened, whatever its name; other task files are other tasks."""
-    load_task, open_recorded = cupilot.tasks.load_task, team._open
+    load_task, open_recorded = cupilot.tasks.load_task, agents._open_model
 
     def load(path: Path, precision: str = "fp32") -> Task:
         task: Task = load_task(path, precision)
         return replace(task, source=path.read_text())
 
-    def opened(name: str, task: str, replay: str | None, closing: Any) -> Any:
-        return willing if replay is None else open_recorded(name, task, replay, closing)
+    def opened(name: str, task: str, keys: Any, replay: Path | None, stack: Any) -> Any:
+        return willing if replay is None else open_recorded(name, task, keys, replay, stack)
 
     willing = Willing()
     monkeypatch.setattr(cupilot.tasks, "load_task", load)
-    monkeypatch.setattr(team, "_open", opened)
+    monkeypatch.setattr(agents, "_open_model", opened)
     Path("other.py").write_text("# another task\n")
     return willing
 
@@ -126,7 +126,7 @@ def test_no_call_is_made_beyond_the_cap(cli: Cli, model: Willing) -> None:
     assert ran.status == 0, ran.err
     assert "stopped: the budget is spent" in ran.out
     # each costs 110; those under way at the same time are counted when they end
-    assert 5 <= len(model.requests) <= 5 + team.LLM_IN_FLIGHT
+    assert 5 <= len(model.requests) <= 5 + agents.LLM_IN_FLIGHT
     assert Path("here/best.cu").exists()
 
 

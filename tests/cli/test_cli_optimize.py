@@ -101,7 +101,7 @@ def test_a_folder_with_a_run_is_refused(cli: Cli) -> None:
     ran = cli("optimize", "relu.py", "--out", "here")
     assert (ran.status, ran.err) == (
         2,
-        "cupilot: --out here already holds a run; choose another folder, or go on with `cupilot resume`\n",
+        "cupilot: --out here already holds a run; choose another folder, or use `cupilot resume`\n",
     )
     assert Path("here/result.json").read_text() == before
 
@@ -151,15 +151,15 @@ def interrupting(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Ctrl-C when the loop waits for a result after ``count`` of them."""
     from cupilot.evolution import loop
 
-    take, left = loop._Search.take, iter(range(count))
+    take, left = loop.Evolution.take, iter(range(count))
 
     def interrupted(self: Any) -> None:
         if next(left, None) is None:
-            monkeypatch.setattr(loop._Search, "take", take)
+            monkeypatch.setattr(loop.Evolution, "take", take)
             raise KeyboardInterrupt
         take(self)
 
-    monkeypatch.setattr(loop._Search, "take", interrupted)
+    monkeypatch.setattr(loop.Evolution, "take", interrupted)
 
 
 def test_ctrl_c_keeps_the_best(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_ctrl_c_keeps_the_best(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     ran = cli("optimize", "relu.py", "--jobs", "1")
     assert ran.status == 0
     assert "stopped: interrupted by the user" in ran.out
-    assert "go on: cupilot resume runs/relu-1" in ran.out
+    assert "resume: cupilot resume runs/relu-1" in ran.out
     assert Path("runs/relu-1/best.cu").read_text().startswith("// width")
 
 

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 import cupilot.devices
-from cupilot.cli.team import choose_team, role_model, transcript
+from cupilot.cli.agent_options import choose_models, role_model
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import StoreError, UserError
+from cupilot.runs.agents import transcript
 from cupilot.testing.samples import SPEC
 
 Cli = Callable[..., SimpleNamespace]
@@ -66,9 +67,9 @@ def test_searching_without_guidance_is_recorded(cli: Cli) -> None:
 def test_a_model_makes_the_agents_llm() -> None:
     terminal = Terminal(quiet=True)
     models = (("all", "ollama/qwen"), ("translator", "openai/gpt"))
-    assert choose_team(None, "ollama/qwen", [("translator", "openai/gpt")], terminal) == ("llm", models)
+    assert choose_models(None, "ollama/qwen", [("translator", "openai/gpt")], terminal) == models
     with pytest.raises(UserError, match="leave out --agents expert"):
-        choose_team("expert", "ollama/qwen", [], terminal)
+        choose_models("expert", "ollama/qwen", [], terminal)
 
 
 def test_roles_are_checked() -> None:

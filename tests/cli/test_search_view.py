@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cupilot.cli.live import LiveSearch, progress_line, shown
 from cupilot.cli.search_view import clock_time, search_view, sparkline
 from cupilot.cli.terminal import Terminal
+from cupilot.cli.terminal_observer import TerminalObserver, progress_line
 from cupilot.contracts import REFERENCE, Step
 from cupilot.evolution.loop import Progress
-from cupilot.evolution.watched_run import WatchedRun, Work
+from cupilot.evolution.run_state import RunState, Work
 from cupilot.records import Budget, Individual, Move, RunInfo, Strategy, Timing
 from cupilot.testing.samples import EVALUATION, INDIVIDUAL, RESULT
 
@@ -39,7 +39,7 @@ BEST = individual(
     5, 3.12e-4, Move.of("block-per-row"), Move.of("block-size", threads=1024), Move.of("vector-load", width=4)
 )
 OTHER = individual(3, 5.5e-4, Move.of("warp-per-row"), Move.of("vector-load", width=2))
-BUSY = WatchedRun(
+BUSY = RunState(
     info=INFO,
     began_s=NOW_S - 83,
     limit_s=2.9e-4,
@@ -58,7 +58,7 @@ BUSY = WatchedRun(
         Work("translator 4", "writing", "translator", NOW_S - 31),
     ),
 )
-BEGINNING = WatchedRun(
+BEGINNING = RunState(
     info=replace(INFO, epochs=1, budget=Budget()),
     began_s=NOW_S - 4,
     limit_s=2.9e-4,
@@ -67,7 +67,7 @@ BEGINNING = WatchedRun(
 STATES = {"busy": BUSY, "beginning": BEGINNING, "stopping": replace(BUSY, stopping=True)}
 
 
-def drawn(state: WatchedRun, width: int, ascii_only: bool = False) -> str:
+def drawn(state: RunState, width: int, ascii_only: bool = False) -> str:
     console = Console(file=io.StringIO(), record=True, width=width, color_system=None, legacy_windows=False)
     console.print(search_view(state, NOW_S, width, ascii_only))
     return "".join(f"{line.rstrip()}\n" for line in console.export_text().splitlines())
@@ -85,7 +85,7 @@ def test_as_it_was_when_somebody_last_looked(name: str, width: int, ascii_only: 
 
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES)
 @pytest.mark.parametrize("width", [40, 60, 79, 100, 200])
-def test_no_line_is_longer_than_the_terminal_is_wide(state: WatchedRun, width: int) -> None:
+def test_no_line_is_longer_than_the_terminal_is_wide(state: RunState, width: int) -> None:
     assert max(map(len, drawn(state, width).splitlines())) <= width
 
 
@@ -141,12 +141,11 @@ def written(console: Console) -> str:
 
 def test_events_change_what_is_drawn_and_the_view_goes_in_the_end() -> None:
     console = screen()
-    live = LiveSearch(BEGINNING, lambda: NOW_S)
-    terminal = Terminal(console=console)
-    with shown(live, terminal) as tell:
-        live(Step("timing", "b"))
+    observer = TerminalObserver(Terminal(console=console), lambda: NOW_S)
+    with observer.searching(BEGINNING):
+        observer(Step("timing", "b"))
         result = replace(RESULT, info=BEGINNING.info, first=PLAIN, best=PLAIN)
-        tell(Progress("plain", 0, result, individual=PLAIN, population=(PLAIN,), begun=1, taken=1))
+        observer(Progress("plain", 0, result, individual=PLAIN, population=(PLAIN,), begun=1, taken=1))
     text = written(console)
     assert "plain kernel: 18.5 ms modelled, 0.03x speed-up" in text
     assert "timing 1" in text
@@ -155,7 +154,8 @@ def test_events_change_what_is_drawn_and_the_view_goes_in_the_end() -> None:
 
 def test_the_cursor_comes_back_after_ctrl_c() -> None:
     console = screen()
-    with pytest.raises(KeyboardInterrupt), shown(LiveSearch(BUSY, lambda: NOW_S), Terminal(console=console)):
+    observer = TerminalObserver(Terminal(console=console), lambda: NOW_S)
+    with pytest.raises(KeyboardInterrupt), observer.searching(BUSY):
         raise KeyboardInterrupt
     text = written(console)
     assert text.rindex("\x1b[?25l") < text.rindex("\x1b[?25h")
@@ -164,8 +164,9 @@ def test_the_cursor_comes_back_after_ctrl_c() -> None:
 @pytest.mark.parametrize("quiet", [True, False])
 def test_nothing_is_rewritten_where_that_cannot_be_done(quiet: bool) -> None:
     console = screen() if quiet else Console(file=io.StringIO(), force_terminal=False)
-    with shown(LiveSearch(BUSY, lambda: NOW_S), Terminal(console=console, quiet=quiet)) as tell:
-        tell(Progress("begun", 0, RESULT))
+    observer = TerminalObserver(Terminal(console=console, quiet=quiet), lambda: NOW_S)
+    with observer.searching(BUSY):
+        observer(Progress("begun", 0, RESULT))
     assert written(console) == ""
 
 

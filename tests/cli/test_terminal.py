@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from cupilot.cli.choices import prepare
 from cupilot.cli.terminal import Terminal
+from cupilot.cli.terminal_observer import TerminalObserver
 from cupilot.contracts import DONE, REFERENCE, Preparing, Step
+from cupilot.runs.session import prepare
 
 COLUMNS = ("problem", "time", "PyTorch", "speed-up")
 ROWS = [
@@ -112,7 +113,7 @@ def test_what_takes_long_once_is_said_and_shown() -> None:
     shown, text = terminal(80)
     device = Slow("compiling the runtime, once")
     assert isinstance(device, Preparing)
-    prepare(device, shown)  # type: ignore[arg-type]
+    prepare(device, TerminalObserver(shown))  # type: ignore[arg-type]
     assert device.made == 1
     assert "compiling the runtime, once" in text.getvalue()
     assert "3/3" in text.getvalue()
@@ -121,6 +122,6 @@ def test_what_takes_long_once_is_said_and_shown() -> None:
 def test_nothing_is_said_where_nothing_is_to_be_made() -> None:
     shown, text = terminal(80)
     ready = Slow("")
-    prepare(ready, shown)  # type: ignore[arg-type]
-    prepare(SimpleNamespace(name="other"), shown)  # type: ignore[arg-type]
+    prepare(ready, TerminalObserver(shown))  # type: ignore[arg-type]
+    prepare(SimpleNamespace(name="other"), TerminalObserver(shown))  # type: ignore[arg-type]
     assert (ready.made, text.getvalue()) == (0, "")

@@ -28,10 +28,10 @@ from cupilot.cli import main
 folder, waiting = Path(sys.argv[1]), sys.argv[2]
 replace_layers(pytest.MonkeyPatch(), folder)
 class Gated(FakeEvaluator):
-    def __call__(self, task, kernel):
-        if kernel.source.split()[-1] == waiting:
+    def __call__(self, request):
+        if request.kernel.source.split()[-1] == waiting:
             (folder / "gate").read_bytes()
-        return super().__call__(task, kernel)
+        return super().__call__(request)
 cupilot.evaluation.Evaluator = Gated
 sys.exit(main(["optimize", "relu.py", "--jobs", "1"]))
 """
@@ -102,7 +102,7 @@ def test_a_search_keeps_its_best_and_shows_the_cursor_again(tmp_path: Path) -> N
         assert screen.end() == 0
     assert screen.text.rindex(HIDDEN) < screen.text.rindex(SHOWN)
     assert "stopped: interrupted by the user" in screen.text
-    assert "go on: cupilot resume runs/relu-1" in screen.text
+    assert "resume: cupilot resume runs/relu-1" in screen.text
     assert (tmp_path / "runs" / "relu-1" / "best.cu").exists()
 
 

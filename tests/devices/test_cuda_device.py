@@ -22,13 +22,13 @@ from cupilot.devices.cuda import CudaDevice, find_runtime, read_ncu, spec_of, to
 from cupilot.devices.cuda_probe import ATTRIBUTES, Found, Gpu, Nvml, find_gpus
 from cupilot.devices.virtual import VirtualDevice
 from cupilot.errors import DeviceError, MachineError
-from cupilot.evaluation import Evaluator
 from cupilot.evaluation.measure import Measurement, Measuring, measure, timing_of
 from cupilot.gpu import load_spec
 from cupilot.records import Failure, Kernel, TensorSpec
 from cupilot.tasks.load import task_from_source
 from cupilot.testing import DeviceContract
 from cupilot.toolchain.cuda import find_cuda, find_host_compiler
+from evaluating import evaluator_on
 
 pytestmark = pytest.mark.slow  # builds and worker processes by the dozen
 
@@ -158,7 +158,7 @@ def get_inputs():
     return [torch.randn(ROWS, 16)]
 """
     task = task_from_source(module, "plus one", "fp32", "plus_one.py")
-    found = Evaluator(device)(task, build(device, blocks=64).kernel)
+    found = evaluator_on(device)(task, build(device, blocks=64).kernel)
     assert found.failure is None, found.failure
     assert found.timing is not None
     assert (found.timing.source, found.timing.device) == ("measured", "cuda:0")

@@ -17,10 +17,10 @@ import torch.nn.functional as F  # noqa: N812
 from cupilot.contracts import Built, Call, Device, Outcome
 from cupilot.devices.solution_build import SolutionBuilder, wanted_by
 from cupilot.devices.virtual import VirtualDevice
-from cupilot.evaluation import Evaluator
 from cupilot.records import Failure, Kernel, MemoryOperation, TensorSpec
 from cupilot.tasks.load import task_from_source
 from cupilot.toolchain.cuda import find_cuda
+from evaluating import evaluator_on
 
 HERE = Path(__file__).parent
 FILES = {path.stem: path.read_text() for path in sorted((HERE / "solutions").glob("*.py"))}
@@ -309,7 +309,7 @@ def get_init_inputs():
 
 def test_an_answer_is_evaluated_like_any_kernel(device: Device) -> None:
     task = task_from_source(LAYER_NORM_TASK, "layer_norm", "fp32", "layer_norm.py")
-    evaluate = Evaluator(device)
+    evaluate = evaluator_on(device)
     evaluation = evaluate(task, Kernel(FILES["layer_norm"], form="modelnew"))
     assert evaluation.correct, evaluation.failure
     assert {"own", "normal", "wide"} <= {check.inputs for check in evaluation.checks}

@@ -1,4 +1,4 @@
-"""Statistics on synthetic samples whose true ratio is known, and the taking of turns with made-up contestants."""
+"""Statistics on synthetic samples whose true ratio is known, and the taking of turns with made-up processes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cupilot.contracts import Built, Call, Output
-from cupilot.devices.cuda import Timed
-from cupilot.devices.cuda_worker import Reference, Sample
+from cupilot.contracts import Built, Call, Output, Reference, Sample, Timed
 from cupilot.evaluation.measure import (
     ALONE,
     WARMUPS,
@@ -154,7 +152,7 @@ CALL = Call("", (np.zeros(4, np.float32),), (TensorSpec((4,)),))
 
 @dataclass
 class Runner:
-    """A contestant that takes ``time_s`` and returns the rotation that it was given."""
+    """A process that takes ``time_s`` and returns the rotation that it was given."""
 
     name: str
     device: Bench
@@ -191,7 +189,8 @@ class Bench:
     flush_bytes = 1 << 20
     note = ""
 
-    def __init__(self, **changes: dict[str, Any]) -> None:
+    def __init__(self, torch_cuda: str = "13.0", **changes: dict[str, Any]) -> None:
+        self.torch_cuda = torch_cuda
         self.changes = changes
         self.warmth = 1.0
         self.log: list[str] = []
@@ -207,7 +206,7 @@ class Bench:
         return nullcontext()
 
     @contextmanager
-    def contestant(
+    def timed_process(
         self, built: Built, call: Call, timeout_s: float, reference: Reference | None = None
     ) -> Iterator[Runner]:
         name = built.kernel.source if reference is None else "compiled" if reference.compiled else "eager"
@@ -222,8 +221,8 @@ class Bench:
         return tuple((result(rotation),) for rotation in rotations)
 
 
-def run(bench: Bench, *, has_torch: bool = True, **options: Any) -> Measurement | Failure:
-    return measure(bench, BUILT, CALL, 10.0, pairs=20, has_torch=lambda: has_torch, **options)
+def run(bench: Bench, **options: Any) -> Measurement | Failure:
+    return measure(bench, BUILT, CALL, 10.0, pairs=20, **options)
 
 
 def measured(bench: Bench, **options: Any) -> Measurement:
@@ -253,7 +252,7 @@ def test_everybody_is_timed_in_turns() -> None:
 
 
 def test_without_pytorch_for_cuda_there_is_no_baseline_and_no_win() -> None:
-    found = measured(Bench(), has_torch=False, reference=Reference("source"))
+    found = measured(Bench(torch_cuda=""), reference=Reference("source"))
     assert (found.comparisons, found.is_win, baseline_of(found, "cuda:0")) == ((), False, None)
     assert "no baseline: the installed PyTorch has no CUDA" in found.notes
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from cupilot.contracts import DONE, REFERENCE, Device, Step
-from cupilot.evaluation import Evaluator
 from cupilot.records import Kernel
 from cupilot.tasks import load_task
+from evaluating import evaluator_on
 
 TASK = """
 import torch
@@ -44,7 +44,7 @@ def stages(device: Device, folder: Path, source: str) -> tuple[list[str], list[S
     (folder / "relu.py").write_text(TASK)
     seen: list[Step] = []
     kernel = Kernel(source)
-    Evaluator(device, watch=seen.append)(load_task(folder / "relu.py"), kernel)
+    evaluator_on(device, watch=seen.append)(load_task(folder / "relu.py"), kernel)
     own = [step.stage for step in seen if step.stage != REFERENCE]
     assert {step.who for step in seen if step.stage != REFERENCE} == {kernel.digest}
     return own, [step for step in seen if step.stage == REFERENCE]

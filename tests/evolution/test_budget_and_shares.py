@@ -8,19 +8,19 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
-from toy import PLAIN_S, TOY_INFO, TOY_TASK, ShuffledExecutor, ToyAgents, evaluate_toy, strategy, write
+from toy import PLAIN_S, TOY_INFO, TOY_TASK, InlineExecutor, ShuffledThreads, ToyAgents, evaluate_toy, strategy, write
 
 from cupilot.contracts import Brief
 from cupilot.evolution.budget import Spending
-from cupilot.evolution.executor import LocalExecutor
-from cupilot.evolution.loop import Surroundings, evolve
-from cupilot.evolution.memory import Memory
+from cupilot.evolution.evaluation_cache import EvaluationCache
+from cupilot.evolution.loop import Evolution
 from cupilot.evolution.operators import FLOOR, Shares
-from cupilot.evolution.store import create_store
+from cupilot.evolution.store import SqliteStore, create_store
 from cupilot.llm import OverBudget
-from cupilot.records import Budget, Evaluation, Kernel, Strategy, Task
+from cupilot.records import Budget, Evaluation, EvaluationRequest, Kernel, RunResult, Strategy, Task, TaskSource
 from cupilot.testing.samples import SPEC
 
 
@@ -55,12 +55,18 @@ def test_no_cap_never_ends() -> None:
     assert spending.left() == ""
 
 
+def search(store: SqliteStore, agents: ToyAgents, evaluator: Any, budget: Budget, **options: Any) -> RunResult:
+    return Evolution(
+        task=TOY_TASK, info=replace(TOY_INFO, budget=budget), agents=agents, executor=InlineExecutor(evaluator),
+        threads=ShuffledThreads(Random(1)), store=store, spec=SPEC, spending=Spending(budget, lambda: 0.0), **options,
+    ).run()  # fmt: skip
+
+
 @pytest.mark.parametrize("cap", [1, 5, 9])
 def test_a_run_stops_at_its_evaluations(tmp_path: Path, cap: int) -> None:
     budget = Budget(evaluations=cap)
     with closing(create_store(tmp_path / "run")) as store:
-        around = Surroundings(SPEC, ShuffledExecutor(Random(1)), store, spending=Spending(budget, lambda: 0.0))
-        result = evolve(TOY_TASK, ToyAgents(), evaluate_toy, replace(TOY_INFO, budget=budget), around)
+        result = search(store, ToyAgents(), evaluate_toy, budget)
         notes = dict(store.notes())
     assert result.stopped == "budget"
     assert result.evaluations <= cap
@@ -82,8 +88,7 @@ def test_repairs_count_as_evaluations_and_nothing_is_left_unused(tmp_path: Path,
         return evaluate_toy(task, kernel)
 
     with closing(create_store(tmp_path / "run")) as store:
-        around = Surroundings(SPEC, ShuffledExecutor(Random(1)), store, spending=Spending(budget, lambda: 0.0))
-        result = evolve(TOY_TASK, FirstFails(repairs=True), counting, replace(TOY_INFO, budget=budget), around)
+        result = search(store, FirstFails(repairs=True), counting, budget)
         origins = {one.origin for one in store.individuals()}
     assert (result.stopped, result.evaluations, len(made)) == ("budget", cap, cap)
     assert ("revise" in origins) == (cap > 2), "a repair is tried when its evaluation is left"
@@ -113,9 +118,7 @@ class Penniless(ToyAgents):
 
 def test_a_call_that_may_not_be_made_ends_the_run_with_what_it_has(tmp_path: Path) -> None:
     with closing(create_store(tmp_path / "run")) as store:
-        around = Surroundings(SPEC, executor := LocalExecutor(1), store, tmp_path / "run")
-        result = evolve(TOY_TASK, Penniless(3), evaluate_toy, TOY_INFO, around)
-        executor.close()
+        result = search(store, Penniless(3), evaluate_toy, Budget(), folder=tmp_path / "run")
         notes = dict(store.notes())
     assert (result.stopped, notes["budget"]) == ("budget", "500 tokens are spent")
     assert result.best.time_s is not None
@@ -145,11 +148,14 @@ def test_two_threads_share_one_evaluation() -> None:
         calls.append(kernel.digest)
         return evaluate_toy(task, kernel)
 
-    memory = Memory(evaluator, Spending(Budget(), lambda: 0.0))
+    def request(kernel: Kernel) -> EvaluationRequest:
+        return EvaluationRequest(task=TaskSource.of(TOY_TASK), kernel=kernel, device="sample")
+
+    cache = EvaluationCache(InlineExecutor(evaluator), request, Spending(Budget(), lambda: 0.0))
 
     def ask(_: int) -> Evaluation:
         gate.wait()
-        return memory(TOY_TASK, write(frozenset({"tile"})))
+        return cache(write(frozenset({"tile"})))
 
     with ThreadPoolExecutor(2) as threads:
         one, other = threads.map(ask, range(2))

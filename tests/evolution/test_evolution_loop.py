@@ -16,7 +16,8 @@ from toy import (
     PLAIN_S,
     TOY_INFO,
     TOY_TASK,
-    ShuffledExecutor,
+    InlineExecutor,
+    ShuffledThreads,
     ToyAgents,
     best_time_s,
     evaluate_toy,
@@ -27,11 +28,11 @@ from toy import (
 )
 
 from cupilot.errors import CupilotError, MachineError, ModelError
-from cupilot.evolution.executor import LocalExecutor
-from cupilot.evolution.loop import Progress, Surroundings, evolve
+from cupilot.evolution.loop import Evolution, Progress
 from cupilot.evolution.store import SqliteStore, create_store, open_store
 from cupilot.records import Evaluation, Failure, Individual, Kernel, RunResult, Strategy, Task, Timing
 from cupilot.testing.samples import SPEC
+from cupilot.threads import DaemonThreads
 
 
 @pytest.fixture
@@ -43,8 +44,8 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 def run(store: SqliteStore, agents: Any = None, evaluator: Any = evaluate_toy, **options: Any) -> RunResult:
     info = options.pop("info", TOY_INFO)
-    parts = {"spec": SPEC, "executor": ShuffledExecutor(Random(7)), "store": store, **options}
-    return evolve(TOY_TASK, agents or ToyAgents(), evaluator, info, Surroundings(**parts))
+    parts = {"threads": ShuffledThreads(Random(7)), "executor": InlineExecutor(evaluator), **options}
+    return Evolution(task=TOY_TASK, info=info, agents=agents or ToyAgents(), store=store, spec=SPEC, **parts).run()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -57,10 +58,10 @@ def test_finds_the_best_combination(store: SqliteStore, seed: int) -> None:
 
 def test_a_seed_gives_the_same_run_however_it_is_scheduled(tmp_path: Path) -> None:
     histories = []
-    for number, executor in enumerate((ShuffledExecutor(Random(1)), ShuffledExecutor(Random(2)), LocalExecutor(3))):
+    for number, threads in enumerate((ShuffledThreads(Random(1)), ShuffledThreads(Random(2)), DaemonThreads(3))):
         store = create_store(tmp_path / str(number))
-        run(store, ToyAgents(repairs=True), executor=executor)
-        executor.close()
+        run(store, ToyAgents(repairs=True), threads=threads)
+        threads.close()
         histories.append((list(store.individuals()), list(store.notes())))
         store.close()
     assert histories[0] == histories[1] == histories[2]
@@ -204,7 +205,7 @@ def test_a_spare_kernel_takes_the_place_of_a_plain_one_that_fails(store: SqliteS
         def generate(self, brief: Any) -> Kernel:
             raise ModelError("no answer")
 
-    result = run(store, Wrong(), spare=lambda task: write(frozenset()))
+    result = run(store, Wrong(), fallback_kernel=lambda task: write(frozenset()))
     assert (result.first.id, result.first.origin, result.first.time_s) == (1, "plain", PLAIN_S)
     assert result.best.time_s is not None
     assert result.best.time_s < PLAIN_S
@@ -217,7 +218,7 @@ def test_stops_on_a_plateau(store: SqliteStore) -> None:
         return Evaluation(kernel.digest, task.name, "sample", timing=Timing(PLAIN_S, "modelled", "sample"))
 
     seen: list[Progress] = []
-    result = run(store, evaluator=flat, info=replace(TOY_INFO, patience=2), on_event=seen.append)
+    result = run(store, evaluator=flat, info=replace(TOY_INFO, patience=2), observer=seen.append)
     assert result.stopped == "plateau"
     assert result.best.id == 0, "of equal kernels the first is kept"
     assert [one.generation for one in seen if one.kind == "generation"] == [0, 1]
@@ -225,7 +226,7 @@ def test_stops_on_a_plateau(store: SqliteStore) -> None:
 
 def test_whoever_looks_on_is_told_of_every_candidate(store: SqliteStore) -> None:
     seen: list[Progress] = []
-    result = run(store, on_event=seen.append)
+    result = run(store, observer=seen.append)
     added = [one.individual for one in seen if one.kind == "individual"]
     assert added == list(store.individuals())
     # the plain kernel is begun before there is anything to tell
@@ -306,7 +307,7 @@ def interrupt_after(count: int) -> Callable[[Task, Kernel], Evaluation]:
     return evaluator
 
 
-class DirectExecutor(ShuffledExecutor):
+class DirectThreads(ShuffledThreads):
     """Raises in the caller, as Ctrl-C does, when the evaluator raises."""
 
     def __init__(self) -> None:
@@ -326,7 +327,7 @@ class DirectExecutor(ShuffledExecutor):
 @pytest.mark.parametrize("count", [1, 3, 7, 9, 12])
 def test_an_interrupted_run_leaves_the_best_so_far(store: SqliteStore, tmp_path: Path, count: int) -> None:
     folder = tmp_path / "run"
-    result = run(store, evaluator=interrupt_after(count), executor=DirectExecutor(), folder=folder)
+    result = run(store, evaluator=interrupt_after(count), threads=DirectThreads(), folder=folder)
     assert result.stopped == "interrupted"
     individuals = list(store.individuals())
     assert len(individuals) == result.evaluations == count
@@ -341,7 +342,7 @@ def test_an_interrupted_run_leaves_the_best_so_far(store: SqliteStore, tmp_path:
 
 def test_an_interrupt_before_the_first_result_is_the_callers(store: SqliteStore) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(store, evaluator=interrupt_after(0), executor=DirectExecutor())
+        run(store, evaluator=interrupt_after(0), threads=DirectThreads())
     assert list(store.individuals()) == []
 
 
@@ -356,7 +357,7 @@ def test_candidates_in_flight_are_kept(store: SqliteStore) -> None:
         if progress.kind == "individual" and progress.result.evaluations == 2:
             raise KeyboardInterrupt
 
-    result = run(store, Three(), on_event=on_event, info=replace(TOY_INFO, generations=0))
+    result = run(store, Three(), observer=on_event, info=replace(TOY_INFO, generations=0))
     assert result.stopped == "interrupted"
     assert [sorted(one.strategy.cards) for one in store.individuals()] == [[], ["pad"], ["stage", "vector"], ["tile"]]
     assert (result.evaluations, result.failures, result.best.strategy.cards) == (4, 1, {"tile"})
@@ -373,7 +374,7 @@ def test_a_second_ctrl_c_gives_up_what_is_in_flight(store: SqliteStore) -> None:
             waits.append("interrupted")
             raise KeyboardInterrupt
 
-    class Stuck(ShuffledExecutor):
+    class Stuck(ShuffledThreads):
         def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
             if arguments[0].origin == "plain":
                 return super().submit(function, *arguments)
@@ -381,7 +382,7 @@ def test_a_second_ctrl_c_gives_up_what_is_in_flight(store: SqliteStore) -> None:
             future.set_running_or_notify_cancel()
             return future
 
-    result = run(store, executor=Stuck(Random(0)))
+    result = run(store, threads=Stuck(Random(0)))
     assert waits == ["interrupted"] * 2, "when it was waited for, and when the rest was"
     assert result.stopped == "interrupted"
     assert ("interrupted", "candidates in flight were given up") in list(store.notes())
@@ -397,7 +398,7 @@ def test_an_error_of_the_machine_ends_the_run_and_cancels_the_rest(store: Sqlite
         return evaluate_toy(task, kernel)
 
     with pytest.raises(MachineError, match="disk is full"):
-        run(store, evaluator=failing, executor=DirectExecutor(), folder=tmp_path / "run")
+        run(store, evaluator=failing, threads=DirectThreads(), folder=tmp_path / "run")
     assert len(evaluated) == 3
     assert (tmp_path / "run" / "best.cu").exists()
 
@@ -419,7 +420,7 @@ def test_the_best_is_on_disk_whenever_it_improves(store: SqliteStore, tmp_path: 
         assert len(list(with_reader.individuals())) == progress.result.evaluations
         with_reader.close()
 
-    result = run(store, folder=folder, on_event=on_event)
+    result = run(store, folder=folder, observer=on_event)
     assert seen > result.evaluations
     assert json.loads((folder / "result.json").read_text())["stopped"] == result.stopped
     assert {path.name for path in folder.iterdir() if not path.name.startswith("run.sqlite")} == {

@@ -13,29 +13,36 @@ from random import Random
 from typing import Any
 
 import pytest
-from toy import TOY_INFO, TOY_TASK, ToyAgents, evaluate_toy
+from toy import TOY_INFO, TOY_TASK, InlineExecutor, ToyAgents, evaluate_toy
 
 from cupilot.errors import StoreError
 from cupilot.evolution import ledger, loop
-from cupilot.evolution.executor import LocalExecutor
-from cupilot.evolution.loop import Progress, Surroundings, evolve
+from cupilot.evolution.loop import Evolution, Progress
 from cupilot.evolution.store import SqliteStore, create_store, open_store
 from cupilot.records import Evaluation, Individual, Kernel, RunResult, Task
 from cupilot.testing.samples import SPEC
+from cupilot.threads import DaemonThreads
 
 INFO = replace(TOY_INFO, generations=3, epochs=2)
 KILLS = 30
 
 
 def search(
-    store: SqliteStore, folder: Path, known: tuple[Individual, ...] = (), evaluator: Any = evaluate_toy
+    store: SqliteStore,
+    folder: Path | None,
+    known: tuple[Individual, ...] = (),
+    evaluator: Any = evaluate_toy,
+    agents: Any = None,
+    **options: Any,
 ) -> RunResult:
-    executor = LocalExecutor(3)
+    threads = DaemonThreads(3)
     try:
-        around = Surroundings(SPEC, executor, store, folder, known=known)
-        return evolve(TOY_TASK, ToyAgents(repairs=True), evaluator, INFO, around)
+        return Evolution(
+            task=TOY_TASK, info=INFO, agents=agents or ToyAgents(repairs=True), executor=InlineExecutor(evaluator),
+            threads=threads, store=store, spec=SPEC, folder=folder, known=known, **options,
+        ).run()  # fmt: skip
     finally:
-        executor.close(cancel=True)
+        threads.close(cancel=True)
 
 
 def resume(folder: Path, evaluator: Any = evaluate_toy) -> RunResult:
@@ -108,7 +115,7 @@ def test_a_run_killed_at_any_of_many_moments_ends_as_if_it_had_not_been(tmp_path
 
 @pytest.mark.parametrize("moment", range(1, 25, 3))
 def test_a_run_ended_by_ctrl_c_goes_on_as_if_it_had_not_been(tmp_path: Path, whole: Path, moment: int) -> None:
-    folder, executor = tmp_path / "run", LocalExecutor(2)
+    folder = tmp_path / "run"
     events = iter(range(moment))
 
     def interrupt(progress: Progress) -> None:
@@ -116,9 +123,7 @@ def test_a_run_ended_by_ctrl_c_goes_on_as_if_it_had_not_been(tmp_path: Path, who
             raise KeyboardInterrupt
 
     with closing(create_store(folder)) as store:
-        around = Surroundings(SPEC, executor, store, folder, on_event=interrupt)
-        stopped = evolve(TOY_TASK, ToyAgents(repairs=True), evaluate_toy, INFO, around).stopped
-    executor.close(cancel=True)
+        stopped = search(store, folder, observer=interrupt).stopped
     assert stopped == "interrupted"
     resume(folder)
     assert history(folder)[0] == history(whole)[0]
@@ -174,10 +179,8 @@ def test_a_run_that_comes_out_differently_is_refused(tmp_path: Path) -> None:
             assert isinstance(kernel, Kernel)
             return Kernel(kernel.source + " ")
 
-    executor = LocalExecutor(1)
     with closing(open_store(folder)) as store, pytest.raises(StoreError, match="came out differently"):
-        evolve(TOY_TASK, Other(), evaluate_toy, INFO, Surroundings(SPEC, executor, store, known=store.repeat()))
-    executor.close()
+        search(store, None, store.repeat(), agents=Other())
     with closing(open_store(folder)) as store:
         store.repeat()
         with pytest.raises(StoreError, match="asked for something else"):

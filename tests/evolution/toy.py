@@ -12,7 +12,7 @@ from typing import Any
 
 from cupilot.contracts import Brief
 from cupilot.gpu.spec import GpuSpec
-from cupilot.records import Evaluation, Failure, Guidance, Kernel, Move, Strategy, Task, Timing
+from cupilot.records import Evaluation, EvaluationRequest, Failure, Guidance, Kernel, Move, Strategy, Task, Timing
 from cupilot.testing.samples import INFO, TASK
 
 GAINS = {"tile": 0.4, "vector": 0.7, "unroll": 0.9, "swizzle": 0.8, "stage": 0.6, "pad": 1.2}
@@ -98,10 +98,34 @@ def evaluate_toy(task: Task, kernel: Kernel) -> Evaluation:
     return replace(verdict, timing=Timing(true_time_s(cards), "modelled", "sample", "dram"))
 
 
-class ShuffledExecutor:
-    """Runs what was submitted when the first result is asked for, in an order of its own."""
+class InlineExecutor:
+    """Evaluates when a request is submitted."""
 
     slots = 4
+    busy = False
+
+    def __init__(self, evaluate: Callable[[Task, Kernel], Evaluation] = evaluate_toy) -> None:
+        self._evaluate = evaluate
+
+    def submit(self, request: EvaluationRequest) -> Future[Evaluation]:
+        future: Future[Evaluation] = Future()
+        try:
+            future.set_result(self._evaluate(TOY_TASK, request.kernel))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    def close(self, *, cancel: bool = False) -> None:
+        pass
+
+    def abandon(self) -> bool:
+        return False
+
+
+class ShuffledThreads:
+    """Runs what was submitted when the first result is asked for, in an order of its own."""
+
+    count = 4
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -124,16 +148,16 @@ class ShuffledExecutor:
 
 
 class _Lazy(Future[Any]):
-    def __init__(self, executor: ShuffledExecutor) -> None:
+    def __init__(self, threads: ShuffledThreads) -> None:
         super().__init__()
-        self._executor = executor
+        self._threads = threads
 
     def result(self, timeout: float | None = None) -> Any:
         if not self.done():
-            self._executor.flush()
+            self._threads.flush()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         if not self.done():
-            self._executor.flush()
+            self._threads.flush()
         return super().exception(timeout)

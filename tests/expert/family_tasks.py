@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 
 from cupilot.contracts import Brief, Device
-from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.records import Kernel, Task
 from cupilot.strategies import move_text
 from cupilot.tasks.load import task_from_source
+from evaluating import evaluator_on
 
 RESOURCES = ("resources", "out-of-resources")
 
@@ -30,7 +30,7 @@ def drawn_kernels_are_right(task: Task, device: Device, count: int, seed: int) -
     """The plain kernel and drawn ones are right, or need more than the device has."""
     expert = Expert()
     space, rng = expert.space(task), Random(seed)
-    evaluator = Evaluator(device, seed=1, timeout_s=300.0, slots=1)
+    evaluator = evaluator_on(device, seed=1, timeout_s=300.0)
     kernels = {"plain": expert.generate(Brief(task, device.spec))}
     for _ in range(count):
         strategy = space.draw(rng, lambda card: 0.6)

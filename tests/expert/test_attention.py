@@ -10,7 +10,6 @@ from expert_tasks import brief
 
 from cupilot.contracts import Brief, Device
 from cupilot.errors import UnmatchedTask
-from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms import attention
@@ -18,6 +17,7 @@ from cupilot.expert.render import render
 from cupilot.records import Argument, Kernel, Op, Task, TensorSpec
 from cupilot.strategies import load_deck, parse
 from cupilot.tasks.load import task_from_source
+from evaluating import evaluator_on
 
 EXPERT = Expert()
 DECK = load_deck()
@@ -233,7 +233,7 @@ def test_random_strategies_are_right(
         SOURCE.format(**sizes, dtype=dtype, causal=causal), f"attention-{dtype}", "fp32", where="test"
     )
     space = EXPERT.space(task)
-    evaluator = Evaluator(device, seed=7, timeout_s=300.0, slots=1)
+    evaluator = evaluator_on(device, seed=7, timeout_s=300.0)
     rng = Random(queries)
     for _ in range(count):
         strategy = space.draw(rng, lambda card: 0.7)
@@ -259,7 +259,7 @@ def test_scores_that_do_not_fit_are_left_to_the_plain_kernel(device: Device) -> 
     )
     kernel = EXPERT.translate(Brief(short, device.spec), parse(moves, DECK))
     assert isinstance(kernel, Kernel)
-    evaluation = Evaluator(device, seed=7, timeout_s=300.0, slots=1)(long, kernel)
+    evaluation = evaluator_on(device, seed=7, timeout_s=300.0)(long, kernel)
     assert evaluation.failure is None
     assert evaluation.profile is not None
     assert "plain" in evaluation.profile.launches[0].kernel

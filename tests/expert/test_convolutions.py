@@ -9,13 +9,13 @@ from family_tasks import drawn_kernels_are_right
 from window_tasks import convolution as convolution_task
 
 from cupilot.contracts import Brief, Device
-from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms import convolution
 from cupilot.records import Kernel, Task
 from cupilot.strategies import load_deck, parse
 from cupilot.testing.samples import SPEC
+from evaluating import evaluator_on
 
 # a layer, and the input's sizes
 LAYERS = {
@@ -146,7 +146,7 @@ def test_rows_of_weights_that_are_whole_packs_are_copied_as_such(device: Device)
         ),
     )
     assert isinstance(kernel, Kernel), kernel
-    assert Evaluator(device, seed=1, timeout_s=300.0, slots=1)(task, kernel).failure is None
+    assert evaluator_on(device, seed=1, timeout_s=300.0)(task, kernel).failure is None
 
 
 @pytest.mark.slow

@@ -9,13 +9,13 @@ from random import Random
 import pytest
 from expert_tasks import FAMILIES, brief, elementwise_task, matmul_task, softmax_task
 
-from cupilot.cli.pooling import shipped_records
 from cupilot.contracts import Agents
 from cupilot.errors import UnmatchedTask
 from cupilot.expert import Expert
 from cupilot.expert.prophet import WORDS
 from cupilot.gpu import load_spec
 from cupilot.records import Evaluation, Failure, Guidance, Individual, Kernel, Move, Strategy, Task, Timing
+from cupilot.runs.pool import shipped_records
 from cupilot.strategies import LIMITS, distance, load_deck, parse, same
 from cupilot.testing.agents import AgentsContract
 from cupilot.testing.samples import EVALUATION, SPEC

@@ -8,7 +8,6 @@ import pytest
 from expert_tasks import brief, softmax_task
 
 from cupilot.contracts import Brief, Device
-from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms import norm
@@ -16,6 +15,7 @@ from cupilot.expert.render import render
 from cupilot.records import Kernel, Strategy, Task
 from cupilot.strategies import load_deck, parse
 from cupilot.tasks.load import task_from_source
+from evaluating import evaluator_on
 
 EXPERT = Expert()
 DECK = load_deck()
@@ -178,7 +178,7 @@ def test_sources_are_well_formed(name: str) -> None:
 def evaluated(device: Device, given: Task, strategy: Strategy) -> None:
     kernel = EXPERT.translate(Brief(given, device.spec), strategy)
     assert isinstance(kernel, Kernel), kernel
-    evaluation = Evaluator(device, seed=5, timeout_s=300.0, slots=1)(given, kernel)
+    evaluation = evaluator_on(device, seed=5, timeout_s=300.0)(given, kernel)
     assert evaluation.failure is None, (strategy, evaluation.failure)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from cupilot.contracts import Brief, Device
-from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms.product import read
@@ -16,6 +15,7 @@ from cupilot.expert.render import render
 from cupilot.records import Kernel, Move, Strategy, Task
 from cupilot.strategies import load_deck, move_text, parse
 from cupilot.tasks.load import task_from_source
+from evaluating import evaluator_on
 
 EXPERT = Expert()
 SOURCE = """
@@ -225,7 +225,7 @@ def test_drawn_strategies_compute_the_right_thing(device: Device, name: str) -> 
     tensor = frozenset({"tensor-cores", "split-tf32", "async-copy-pipeline"})
     drawn = [space.draw(rng, lambda card: 0.9 if card in tensor else 0.5) for _ in range(3)]
     drawn += [space.draw(rng, lambda card: 0.0 if card in tensor else 0.6) for _ in range(2)]
-    evaluator = Evaluator(device, seed=1, timeout_s=300.0, slots=1)
+    evaluator = evaluator_on(device, seed=1, timeout_s=300.0)
     for strategy in (Strategy(), space.starts("")[0], *drawn):
         kernel = EXPERT.translate(Brief(task, device.spec), strategy)
         assert isinstance(kernel, Kernel), kernel
@@ -237,7 +237,7 @@ def test_drawn_strategies_compute_the_right_thing(device: Device, name: str) -> 
 @pytest.mark.slow
 def test_a_layer_with_its_bias_computes_the_right_thing(device: Device) -> None:
     task = product_task("torch.relu(self.layer(a))", "torch.rand(3, M, K)", (35, 66, 131), setup=LAYER)
-    evaluator = Evaluator(device, seed=1, timeout_s=300.0, slots=1)
+    evaluator = evaluator_on(device, seed=1, timeout_s=300.0)
     space = EXPERT.space(task)
     for strategy in (Strategy(), *space.starts("")[:2]):
         kernel = EXPERT.translate(Brief(task, device.spec), strategy)
@@ -280,7 +280,7 @@ def test_blocks_that_stay_and_warps_that_load_compute_the_right_thing(device: De
     kernel = EXPERT.translate(Brief(task, device.spec), parse(moves.replace("; ", "\n"), load_deck()))
     assert isinstance(kernel, Kernel), kernel
     assert all(move.split("(")[0] in kernel.source for move in moves.split("; "))
-    assert Evaluator(device, seed=1, timeout_s=300.0, slots=1)(task, kernel).failure is None
+    assert evaluator_on(device, seed=1, timeout_s=300.0)(task, kernel).failure is None
 
 
 @pytest.mark.slow
@@ -288,7 +288,7 @@ def test_shares_of_a_layer_get_its_bias(device: Device) -> None:
     task = product_task("torch.relu(self.layer(a))", "torch.rand(3, M, K)", (35, 166, 131), setup=LAYER)
     kernel = EXPERT.translate(Brief(task, device.spec), parse(f"{TENSOR}; stream-k".replace("; ", "\n"), load_deck()))
     assert isinstance(kernel, Kernel), kernel
-    assert Evaluator(device, seed=1, timeout_s=300.0, slots=1)(task, kernel).failure is None
+    assert evaluator_on(device, seed=1, timeout_s=300.0)(task, kernel).failure is None
 
 
 # --- tiles in half precision -------------------------------------------------------------------
@@ -320,4 +320,4 @@ def test_tiles_in_half_precision_compute_the_right_thing(device: Device, name: s
     kernel = EXPERT.translate(Brief(task, device.spec), parse(moves.replace("; ", "\n"), load_deck()))
     assert isinstance(kernel, Kernel), kernel
     assert "half-tiles" in kernel.source
-    assert Evaluator(device, seed=1, timeout_s=300.0, slots=1)(task, kernel).failure is None
+    assert evaluator_on(device, seed=1, timeout_s=300.0)(task, kernel).failure is None

@@ -6,7 +6,6 @@ import pytest
 
 from cupilot.contracts import Brief, Device
 from cupilot.errors import UnmatchedTask
-from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms import reduction
@@ -17,6 +16,7 @@ from cupilot.expert.space import Space
 from cupilot.records import Kernel, Strategy, Task
 from cupilot.strategies import load_deck, parse
 from cupilot.tasks.load import task_from_source
+from evaluating import evaluator_on
 
 RECIPES = load_recipes()
 DECK = load_deck()
@@ -140,6 +140,6 @@ def check_drawn(device: Device, task: Task, seed: int) -> None:
     strategy = space.draw(Random(seed), lambda card: 0.6)
     kernel = EXPERT.translate(Brief(task, device.spec), strategy)
     assert isinstance(kernel, Kernel), kernel
-    evaluation = Evaluator(device, seed=seed, timeout_s=300.0, slots=1)(task, kernel)
+    evaluation = evaluator_on(device, seed=seed, timeout_s=300.0)(task, kernel)
     failure = evaluation.failure
     assert failure is None or "resource" in failure.kind, (strategy, failure)

@@ -8,12 +8,12 @@ import pytest
 from expert_tasks import softmax_task
 
 from cupilot.contracts import Brief, Device
-from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.render import render
 from cupilot.records import Kernel, Strategy, Task
 from cupilot.strategies import load_deck, parse
 from cupilot.tasks.load import task_from_source
+from evaluating import evaluator_on
 
 EXPERT = Expert()
 DECK = load_deck()
@@ -115,7 +115,7 @@ def made(operator: str, rows: int, columns: int) -> Task:
 
 
 def assert_right(device: Device, task: Task, *strategies: Strategy) -> None:
-    evaluator = Evaluator(device, seed=5, timeout_s=300.0, slots=1)
+    evaluator = evaluator_on(device, seed=5, timeout_s=300.0)
     for strategy in strategies:
         kernel = EXPERT.translate(Brief(task, device.spec), strategy)
         assert isinstance(kernel, Kernel), kernel

@@ -8,13 +8,13 @@ import pytest
 from window_tasks import convolution
 
 from cupilot.contracts import Brief, Built, Device
-from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.records import Failure, Kernel, Task
 from cupilot.strategies import load_deck, parse
 from cupilot.testing.samples import SPEC
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.nvcc import build_kernel
+from evaluating import evaluator_on
 
 DECK = load_deck()
 SMALL = "winograd(channels=32, patches=32)"
@@ -109,6 +109,6 @@ def test_kernels_are_right(device: Device, shape: str, layer: str, inputs: str, 
     task = convolution(layer, inputs, channels, result)
     kernel = translated(task, f"winograd({shape})")
     assert isinstance(kernel, Kernel), kernel
-    evaluation = Evaluator(device, seed=1, timeout_s=300.0, slots=1)(task, kernel)
+    evaluation = evaluator_on(device, seed=1, timeout_s=300.0)(task, kernel)
     assert evaluation.failure is None, evaluation.failure
     assert {"nan", "planted"} <= {check.inputs for check in evaluation.checks}

@@ -6,13 +6,13 @@ import re
 from random import Random
 
 from cupilot.contracts import Brief, Device
-from cupilot.evaluation import Evaluator
 from cupilot.expert import Expert
 from cupilot.expert.render import render
 from cupilot.records import Kernel, Task
 from cupilot.strategies import load_deck, parse
 from cupilot.tasks.load import task_from_source
 from cupilot.testing.samples import SPEC
+from evaluating import evaluator_on
 
 EXPERT = Expert()
 DECK = load_deck()
@@ -96,7 +96,7 @@ def check_texts(task: Task, seed: int, number: int = 25) -> None:
 def check_results(device: Device, task: Task, seed: int, number: int) -> None:
     """Kernels of strategies drawn at random are right, or ask for too much."""
     space, rng = EXPERT.space(task), Random(seed)
-    evaluator = Evaluator(device, seed=seed, timeout_s=300.0, slots=1)
+    evaluator = evaluator_on(device, seed=seed, timeout_s=300.0)
     right = 0
     for _ in range(number):
         strategy = space.draw(rng, lambda card: 0.5)

@@ -17,7 +17,6 @@ from export_samples import CONVOLUTION, FILLING, KERNEL, TASK, TWO_OUTPUTS
 from cupilot.cli import main
 from cupilot.contracts import Brief, Built, Device
 from cupilot.errors import UserError
-from cupilot.evaluation import Evaluator
 from cupilot.evolution.result import evaluation_report, repeat_report, to_json
 from cupilot.expert import Expert
 from cupilot.export import Subject, export, subject_of, target_names
@@ -27,6 +26,7 @@ from cupilot.tasks import load_task
 from cupilot.tasks.load import task_from_source
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.nvcc import build_kernel
+from evaluating import evaluator_on
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
@@ -56,7 +56,7 @@ def test_a_run_is_exported(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     kernel = Kernel(KERNEL)
-    evaluation = Evaluator(device)(task, kernel)
+    evaluation = evaluator_on(device)(task, kernel)
     assert evaluation.correct, evaluation.failure
     Path("run").mkdir()
     Path("run/result.json").write_text(
@@ -71,7 +71,7 @@ def test_a_run_is_exported(
     assert "**modelled**" in readme
     # an answer of KernelBench, judged as all answers are
     answer = Path("rows-modelnew/rows_new.py")
-    judged = Evaluator(device, seed=3)(task, Kernel(answer.read_text(), form="modelnew"))
+    judged = evaluator_on(device, seed=3)(task, Kernel(answer.read_text(), form="modelnew"))
     assert judged.correct, judged.failure
     assert judged.timing is not None
     assert evaluation.timing is not None

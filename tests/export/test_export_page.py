@@ -9,10 +9,10 @@ import pytest
 
 from cupilot.cli import main
 from cupilot.contracts import Device
-from cupilot.evaluation import Evaluator
 from cupilot.evolution.result import evaluation_report, repeat_report, to_json
 from cupilot.records import Kernel
 from cupilot.tasks import load_task
+from evaluating import evaluator_on
 from snippets import blocks, write_files
 
 KERNEL = """
@@ -36,7 +36,7 @@ def test_the_page_runs(device: Device, tmp_path: Path, monkeypatch: pytest.Monke
     write_files("export.md", tmp_path)
     Path("rows.cu").write_text(KERNEL)
     task, kernel = load_task(Path("rows.py")), Kernel(KERNEL)
-    evaluation = Evaluator(device)(task, kernel)
+    evaluation = evaluator_on(device)(task, kernel)
     Path("runs/rows-1").mkdir(parents=True)
     report = evaluation_report(evaluation) | repeat_report(task, kernel, 60.0)
     Path("runs/rows-1/result.json").write_text(to_json({"best": report}))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from cupilot.evolution.standings import Standing, write_standings
+from cupilot.evolution.bench_results import BenchRow, write_bench_rows
 
-ONE = Standing(
+ONE = BenchRow(
     1, "1_one", "product", True, 2.0, 4.0, 2.0, "fp32", 0.5, 12, "kernels/1_one.cu", "recorded", "modelled", 40.0, 1.0,
     recorded_ms=(("pytorch", 4.0), ("ai_cuda_engineer", 8.0), ("cupilot", 1.0)),
 )  # fmt: skip
@@ -21,5 +21,5 @@ STANDINGS = (ONE, TWO, FAILED, BROKEN)
 
 
 def write_suite(folder: Path) -> Path:
-    write_standings(folder, STANDINGS)
+    write_bench_rows(folder, STANDINGS)
     return folder

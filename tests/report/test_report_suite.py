@@ -12,7 +12,7 @@ from made_suite import BROKEN, FAILED, ONE, STANDINGS, write_suite
 from page_reader import read_page
 
 from cupilot.errors import UserError
-from cupilot.evolution.standings import others_figures, write_standings
+from cupilot.evolution.bench_results import others_figures, write_bench_rows
 from cupilot.report import suite_report
 from cupilot.report.suite import OURS, suite_view
 
@@ -48,13 +48,13 @@ def test_wrong_published_kernels_are_marked(tmp_path: Path) -> None:
 
 
 def test_a_benchmark_that_has_only_begun(tmp_path: Path) -> None:
-    write_standings(tmp_path, [FAILED])
+    write_bench_rows(tmp_path, [FAILED])
     page = read_page(suite_report(tmp_path))
     assert "0 of 1" in " ".join(page.by_id("summary").text.split())
 
 
 def test_hostile_names(tmp_path: Path) -> None:
-    write_standings(tmp_path, [replace(ONE, name=HOSTILE, category=HOSTILE), replace(FAILED, why=HOSTILE)])
+    write_bench_rows(tmp_path, [replace(ONE, name=HOSTILE, category=HOSTILE), replace(FAILED, why=HOSTILE)])
     page = read_page(suite_report(tmp_path))
     assert not page.all("img")
     assert len(page.all("script", type="")) == 0

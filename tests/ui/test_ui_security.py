@@ -7,10 +7,10 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import pytest
-from ui_site import TOKEN, Site, make_run, make_suite, site, standing
+from ui_site import TOKEN, Site, make_run, make_suite, row, site
 
 from cupilot.errors import UserError
-from cupilot.evolution.standings import RESULTS_JSON
+from cupilot.evolution.bench_results import RESULTS_JSON
 from cupilot.evolution.store import FILE
 from cupilot.ui.security import LARGEST_BODY_BYTES, Access, host_name, same
 from cupilot.ui.server import Settings, is_loopback, make_access
@@ -33,7 +33,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "runs" / "hollow" / FILE).symlink_to(folder / "secret" / "run-2" / FILE)
     (folder / "runs" / "hollow" / "ui.log").symlink_to(folder / "secret" / "task.py")
     (folder / "runs" / "linked.py").symlink_to(folder / "secret" / "task.py")
-    make_suite(folder / "secret" / "suite", standing(1))
+    make_suite(folder / "secret" / "suite", row(1))
     (folder / "runs" / "suite-link").symlink_to(folder / "secret" / "suite")
     (folder / "runs" / "hollow" / RESULTS_JSON).symlink_to(folder / "secret" / "suite" / RESULTS_JSON)
     return folder / "runs"
@@ -346,7 +346,7 @@ def test_a_field_that_comes_twice(open_site: Site) -> None:
 
 def test_what_is_shown_is_escaped(tmp_path: Path) -> None:
     make_run(tmp_path / "<b>&x")
-    make_suite(tmp_path / "<b>&y", standing(1))
+    make_suite(tmp_path / "<b>&y", row(1))
     with site(tmp_path, never) as found:  # type: ignore[arg-type]
         for path in ("/", f"/run/{quote('<b>&x')}", f"/suite/{quote('<b>&y')}", "/compare"):
             page = found.get(path)

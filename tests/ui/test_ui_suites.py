@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from ui_site import begin_run, make_suite, site, standing
+from ui_site import begin_run, make_suite, row, site
 
-from cupilot.evolution.standings import RESULTS_JSON
+from cupilot.evolution.bench_results import RESULTS_JSON
 from cupilot.report import suite_report
 from cupilot.ui.suites import SuitesFolder, SuiteSummary
 
@@ -21,7 +21,7 @@ def found(root: Path, name: str) -> SuiteSummary:
 
 
 def test_a_benchmark_at_a_glance(tmp_path: Path) -> None:
-    make_suite(tmp_path / "level1", standing(1, 2.0), standing(2, 8.0), standing(3, None))
+    make_suite(tmp_path / "level1", row(1, 2.0), row(2, 8.0), row(3, None))
     summary = found(tmp_path, "level1")
     assert (summary.title, summary.problems, summary.correct) == ("level1", 3, 2)
     assert summary.speedup == pytest.approx(4.0)
@@ -32,7 +32,7 @@ def test_a_benchmark_at_a_glance(tmp_path: Path) -> None:
 
 def test_all_are_found_the_folder_itself_included(tmp_path: Path) -> None:
     for number, name in enumerate((".", "one", "a/two", ".hidden/three", "a/b/c/d/e/too-deep")):
-        make_suite(tmp_path / name, standing(1))
+        make_suite(tmp_path / name, row(1))
         os.utime(tmp_path / name / RESULTS_JSON, (1000 - number, 1000 - number))
     summaries = SuitesFolder(tmp_path).summaries()
     assert [(each.name, each.title) for each in summaries] == [("", tmp_path.name), ("one", "one"), ("a/two", "a/two")]
@@ -43,13 +43,13 @@ def test_results_are_read_again_when_they_were_replaced(tmp_path: Path, monkeypa
 
     reads = []
     monkeypatch.setattr(
-        suites, "read_standings", lambda folder, read=suites.read_standings: reads.append(1) or read(folder)
+        suites, "read_bench_rows", lambda folder, read=suites.read_bench_rows: reads.append(1) or read(folder)
     )
-    make_suite(tmp_path / "suite", standing(1))
+    make_suite(tmp_path / "suite", row(1))
     folder = SuitesFolder(tmp_path)
     assert [folder.summaries()[0].problems for _ in range(2)] == [1, 1]
     assert reads == [1]
-    make_suite(tmp_path / "suite", standing(1), standing(2))
+    make_suite(tmp_path / "suite", row(1), row(2))
     assert folder.summaries()[0].problems == 2
 
 
@@ -65,7 +65,7 @@ def test_results_that_cannot_be_read_say_why(tmp_path: Path, text: str) -> None:
 
 
 def test_what_is_a_link_out_of_the_folder_is_not_there(tmp_path: Path) -> None:
-    make_suite(tmp_path / "elsewhere", standing(1))
+    make_suite(tmp_path / "elsewhere", row(1))
     root = tmp_path / "runs"
     (root / "suite").mkdir(parents=True)
     (root / "link").symlink_to(tmp_path / "elsewhere")
@@ -77,8 +77,8 @@ def test_what_is_a_link_out_of_the_folder_is_not_there(tmp_path: Path) -> None:
 
 
 def test_the_report_is_the_one_that_the_command_writes(tmp_path: Path) -> None:
-    make_suite(tmp_path / "suite", standing(1))
-    make_suite(tmp_path, standing(2))
+    make_suite(tmp_path / "suite", row(1))
+    make_suite(tmp_path, row(2))
     with site(tmp_path) as opened:
         for name in ("suite", ""):
             answer = opened.get(f"/suite-report/{name}")
@@ -87,7 +87,7 @@ def test_the_report_is_the_one_that_the_command_writes(tmp_path: Path) -> None:
 
 
 def test_runs_of_a_benchmark_are_linked_from_it(tmp_path: Path) -> None:
-    make_suite(tmp_path / "suite", standing(1))
+    make_suite(tmp_path / "suite", row(1))
     with closing(begin_run(tmp_path / "other")), site(tmp_path) as opened:
         page = opened.get("/suite/suite").text
         assert '<a href="/run/suite/runs/1_relu">' in page

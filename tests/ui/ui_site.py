@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
-from cupilot.evolution.standings import Standing, write_standings
+from cupilot.evolution.bench_results import BenchRow, write_bench_rows
 from cupilot.evolution.store import SqliteStore, create_store
-from cupilot.evolution.suite import RUNS
 from cupilot.records import Individual, Kernel, RunInfo, Strategy, Timing
+from cupilot.runs.bench import RUNS
 from cupilot.testing.samples import EVALUATION, FAILED, INDIVIDUAL, INFO, RESULT, STRATEGY
 from cupilot.ui.asking import Choices
 from cupilot.ui.processes import OwnGroup, Program
@@ -63,19 +63,19 @@ def make_run(
             store.finish(replace(RESULT, info=info, stopped=stopped))
 
 
-def make_suite(folder: Path, *standings: Standing) -> None:
+def make_suite(folder: Path, *rows: BenchRow) -> None:
     """A benchmark with these problems, and a run of its own for each."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_standings(folder, standings)
-    for each in standings:
+    write_bench_rows(folder, rows)
+    for each in rows:
         if not (folder / RUNS / each.name).exists():
             make_run(folder / RUNS / each.name)
 
 
-def standing(number: int, speedup: float | None = 2.0) -> Standing:
+def row(number: int, speedup: float | None = 2.0) -> BenchRow:
     """None for a speed-up is a problem without a kernel."""
     time_ms, name = None if speedup is None else 4.0 / speedup, f"{number}_relu"
-    return Standing(
+    return BenchRow(
         number, name, "pointwise", speedup is not None, time_ms, 4.0, speedup, "fp32", None, 3, f"kernels/{name}.cu",
         "recorded", "modelled",
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,27 +10,29 @@ from math import isnan
 from pathlib import Path
 
 from cupilot import __version__
-from cupilot.cli.choices import choose_device, cpu_count, prepare
-from cupilot.cli.pooling import shipped_records
+from cupilot.cli.choices import choose_device, settings_of
 from cupilot.cli.terminal import Tell, Terminal
+from cupilot.cli.terminal_observer import TerminalObserver
+from cupilot.contracts import Step
 from cupilot.errors import CupilotError, UserError
-from cupilot.evolution.executor import LocalExecutor
-from cupilot.evolution.loop import Progress
-from cupilot.evolution.standings import (
+from cupilot.evolution.bench_results import (
     FAST,
     RESULTS_CSV,
+    BenchRow,
     Figures,
-    Standing,
     comparisons,
     figures,
     other_systems,
-    read_standings,
+    read_bench_rows,
     recorded_ones,
-    write_standings,
+    write_bench_rows,
 )
-from cupilot.evolution.suite import Bench
+from cupilot.evolution.loop import Progress
 from cupilot.numbers import duration, ratio
 from cupilot.records import Budget, RunInfo, Task, to_plain
+from cupilot.runs import Observer, open_session
+from cupilot.runs.bench import Bench
+from cupilot.runs.pool import shipped_records
 from cupilot.tasks.suite import LEVEL1, TITLES, SuiteTask, chosen, open_suite
 
 TIMEOUT_S = 300.0
@@ -44,93 +45,92 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
     """Search problem after problem; results are on disk after each."""
     problems = chosen(open_suite(options.suite or LEVEL1), options.only)
     folder = Path(options.out)
-    done = {each.problem: each for each in read_standings(folder)}
+    done = {each.problem: each for each in read_bench_rows(folder)}
     if options.again and not done:
         raise UserError(f"--again evaluates kernels anew, and --out {folder} holds none")
     if done and not (options.resume or options.again):
-        raise UserError(f"--out {folder} already holds results; choose another folder, or go on with --resume")
-    others = {each.problem: each for each in read_standings(Path(options.reuse))} if options.reuse else {}
+        raise UserError(f"--out {folder} already holds results; choose another folder, or continue with --resume")
+    others = {each.problem: each for each in read_bench_rows(Path(options.reuse))} if options.reuse else {}
     if options.reuse and not others:
         raise UserError(f"--reuse {options.reuse} holds no results of a benchmark")
-    device = choose_device(options.device, terminal)
-    from cupilot.evaluation import Evaluator
     from cupilot.expert import Expert
 
-    jobs = options.jobs or min(4, cpu_count())
-    info = RunInfo(
-        "", "", device.name, "expert", options.seed, options.population, options.generations, __version__,
-        timeout_s=TIMEOUT_S, budget=Budget(evaluations=options.budget), precision=options.precision,
-        gpu=device.spec.name,
-    )  # fmt: skip
-    prepare(device, terminal)
-    executor = LocalExecutor(jobs)
-    evaluator = Evaluator(device, options.seed, TIMEOUT_S, slots=jobs)
-    bench = Bench(folder, device.spec, Expert(), evaluator, executor, info, time.monotonic, shipped_records)
-    try:
-        with terminal.bar() as tell:
-            if options.again:
-                left = [each for each in problems if each.number in done and done[each.number].kernel]
-                search: Search = partial(checked_again, dict(done))
-            else:
-                left = [each for each in problems if each.number not in done or not done[each.number].correct]
-                search = searched
-            if options.reuse:
-                search = partial(reused, Path(options.reuse), others, search)
-            interrupted = solve_all(bench, left, options.precision, done, terminal, tell, search)
-    finally:
-        executor.close(cancel=True)
-    standings = [done[number] for number in sorted(done)]
-    show(standings, terminal, device.spec.title)
+    device = choose_device(options.device, terminal)
+    with open_session(device, settings_of(options), TerminalObserver(terminal)) as session, terminal.bar() as tell:
+        info = RunInfo(
+            "", "", device, "expert", options.seed, options.population, options.generations, __version__,
+            timeout_s=TIMEOUT_S, budget=Budget(evaluations=options.budget), precision=options.precision,
+            gpu=session.device.spec.name,
+        )  # fmt: skip
+        bench = Bench(folder, session, Expert(), info, shipped_records)
+        if options.again:
+            left = [each for each in problems if each.number in done and done[each.number].kernel]
+            search: Search = partial(checked_again, dict(done))
+        else:
+            left = [each for each in problems if each.number not in done or not done[each.number].correct]
+            search = searched
+        if options.reuse:
+            search = partial(reused, Path(options.reuse), others, search)
+        interrupted = solve_all(bench, left, options.precision, done, terminal, tell, search)
+        gpu = session.device.spec.title
+    results = [done[number] for number in sorted(done)]
+    show(results, terminal, gpu)
     terminal.line(f"results: {folder / RESULTS_CSV}")
     if interrupted:
-        terminal.line("interrupted; the same command with --resume goes on")
-    terminal.report({"results": to_plain(standings), "figures": to_plain(figures(recorded_ones(standings)))})
-    return 0 if standings and all(each.correct for each in standings) and not interrupted else 1
+        terminal.line("interrupted; the same command with --resume continues")
+    terminal.report({"results": to_plain(results), "figures": to_plain(figures(recorded_ones(results)))})
+    return 0 if results and all(each.correct for each in results) and not interrupted else 1
 
 
 def solve_all(
     bench: Bench,
     problems: Sequence[SuiteTask],
     precision: str,
-    done: dict[int, Standing],
+    done: dict[int, BenchRow],
     terminal: Terminal,
     tell: Tell,
     search: Search,
 ) -> bool:
-    """Put the standing of each problem into ``done`` and on disk; whether it was interrupted."""
+    """Put the result of each problem into ``done`` and on disk; whether it was interrupted."""
     for place, problem in enumerate(problems):
         tell(place, len(problems), problem.name)
-        current = replace(bench, on_event=partial(_follow, tell, place, len(problems), problem.name))
-        standing = solve(current, problem, precision, search)
-        if standing.stopped == "interrupted":
+        observer = BarObserver(partial(tell, place, len(problems)), problem.name)
+        current = replace(bench, session=replace(bench.session, observer=observer))
+        result = solve(current, problem, precision, search)
+        if result.stopped == "interrupted":
             return True
         before = done.get(problem.number)
-        done[standing.problem] = standing
+        done[result.problem] = result
         bench.folder.mkdir(parents=True, exist_ok=True)
-        write_standings(bench.folder, [done[number] for number in sorted(done)])
+        write_bench_rows(bench.folder, [done[number] for number in sorted(done)])
         was = f", was {duration(before.time_ms / 1e3)}" if before is not None and before.time_ms is not None else ""
-        terminal.line(told(standing) + was)
+        terminal.line(told(result) + was)
     return False
 
 
-def _follow(tell: Tell, place: int, of: int, name: str, progress: Progress) -> None:
-    """The bar's words while a problem is searched: how many kernels, and the best time."""
-    timing = progress.result.best.evaluation.timing
-    if timing is not None:
-        found = f"{progress.result.evaluations} evaluated, {duration(timing.time_s)} {timing.source}"
-        tell(place, of, f"{found}, {name}")
+class BarObserver(Observer):
+    """The bar's text while a problem is searched: how many kernels, and the best time."""
+
+    def __init__(self, tell: Callable[[str], None], name: str) -> None:
+        self._tell, self._name = tell, name
+
+    def __call__(self, event: Progress | Step) -> None:
+        timing = event.result.best.evaluation.timing if isinstance(event, Progress) else None
+        if isinstance(event, Progress) and timing is not None:
+            found = f"{event.result.evaluations} evaluated, {duration(timing.time_s)} {timing.source}"
+            self._tell(f"{found}, {self._name}")
 
 
-Search = Callable[[Bench, SuiteTask, Task], Standing]
+Search = Callable[[Bench, SuiteTask, Task], BenchRow]
 
 
-def searched(bench: Bench, problem: SuiteTask, task: Task) -> Standing:
+def searched(bench: Bench, problem: SuiteTask, task: Task) -> BenchRow:
     return bench.solve(problem, task)
 
 
 def reused(
-    folder: Path, others: Mapping[int, Standing], search: Search, bench: Bench, problem: SuiteTask, task: Task
-) -> Standing:
+    folder: Path, others: Mapping[int, BenchRow], search: Search, bench: Bench, problem: SuiteTask, task: Task
+) -> BenchRow:
     """What another benchmark found where precision makes no difference; else the faster of its kernel and ours."""
     if problem.number not in others:
         return search(bench, problem, task)
@@ -142,7 +142,7 @@ def reused(
     return ours if ours.stopped == "interrupted" else bench.or_others(ours, folder, found, task)
 
 
-def checked_again(done: Mapping[int, Standing], bench: Bench, problem: SuiteTask, task: Task) -> Standing:
+def checked_again(done: Mapping[int, BenchRow], bench: Bench, problem: SuiteTask, task: Task) -> BenchRow:
     """What a kernel that was found before is worth now."""
     try:
         return bench.check_again(done[problem.number], problem, task)
@@ -150,14 +150,14 @@ def checked_again(done: Mapping[int, Standing], bench: Bench, problem: SuiteTask
         return replace(done[problem.number], stopped="interrupted")
 
 
-def solve(bench: Bench, problem: SuiteTask, precision: str, search: Search) -> Standing:
+def solve(bench: Bench, problem: SuiteTask, precision: str, search: Search) -> BenchRow:
     """A task that cannot even be loaded is a row as well."""
     from cupilot.tasks import load_task
 
     try:
         task = load_task(problem.path, precision)
     except CupilotError as error:
-        return Standing(
+        return BenchRow(
             problem.number, problem.name, problem.category, False, None, None, None, precision, None, 0, "",
             why=str(error),
         )  # fmt: skip
@@ -165,30 +165,30 @@ def solve(bench: Bench, problem: SuiteTask, precision: str, search: Search) -> S
     return search(bench, problem, task)
 
 
-def told(standing: Standing) -> str:
-    if standing.time_ms is None:
-        return f"{standing.name}: no kernel: {standing.why}"
-    against = f"{ratio(standing.speedup)} PyTorch's {duration((standing.baseline_ms or 0) / 1e3)}"
+def told(result: BenchRow) -> str:
+    if result.time_ms is None:
+        return f"{result.name}: no kernel: {result.why}"
+    against = f"{ratio(result.speedup)} PyTorch's {duration((result.baseline_ms or 0) / 1e3)}"
     return (
-        f"{standing.name}: {duration(standing.time_ms / 1e3)} {standing.source}, {against} {standing.baseline_source}, "
-        f"{standing.roofline_fraction:.0%} of the roofline, {standing.evaluations} evaluated, {standing.stopped}"
+        f"{result.name}: {duration(result.time_ms / 1e3)} {result.source}, {against} {result.baseline_source}, "
+        f"{result.roofline_fraction:.0%} of the roofline, {result.evaluations} evaluated, {result.stopped}"
     )
 
 
 # --- tables ----------------------------------------------------------------------------------
 
 
-def show(standings: Sequence[Standing], terminal: Terminal, gpu: str) -> None:
+def show(results: Sequence[BenchRow], terminal: Terminal, gpu: str) -> None:
     """Problem by problem, then by category, then against what others recorded."""
     terminal.line()
     others = other_systems()
-    columns, rows = (*COLUMNS, *(TITLES[system] for system in others)), [row(each, others) for each in standings]
+    columns, rows = (*COLUMNS, *(TITLES[system] for system in others)), [row(each, others) for each in results]
     if terminal.fits(columns, rows):
         terminal.table(columns, rows)
-        if any(each.broken for each in standings):
+        if any(each.broken for each in results):
             terminal.line("* does not compute its operator; left out of the means below")
     else:
-        terminal.table(SHORT_COLUMNS, [short_row(each) for each in standings])
+        terminal.table(SHORT_COLUMNS, [short_row(each) for each in results])
         terminal.line(f"a wider terminal shows more columns; {RESULTS_CSV} has the rest")
     terminal.line()
     header = (
@@ -201,14 +201,14 @@ def show(standings: Sequence[Standing], terminal: Terminal, gpu: str) -> None:
         "median",
         "roofline",
     )
-    found = [figure_row(title, figures) for title, figures in comparisons(standings)]
+    found = [figure_row(title, figures) for title, figures in comparisons(results)]
     if not terminal.fits(header, found):
         header, found = narrow(header), [narrow(each) for each in found]
     terminal.table(header, found)
     terminal.line(f"our times are modelled for {gpu} unless the table says measured; the roofline is PyTorch's as well")
 
 
-def row(each: Standing, others: Sequence[str]) -> tuple[str, ...]:
+def row(each: BenchRow, others: Sequence[str]) -> tuple[str, ...]:
     recorded = dict(each.recorded_ms)
 
     def cell(system: str) -> str:
@@ -223,7 +223,7 @@ def row(each: Standing, others: Sequence[str]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def short_row(each: Standing) -> tuple[str, ...]:
+def short_row(each: BenchRow) -> tuple[str, ...]:
     """The columns `SHORT_COLUMNS`, each time with its source; why there is no kernel is in `told`'s line."""
     name, time, source, eager, eager_source, speedup, _, share, _ = row(each, ())
     return name, f"{time} {source}" if time else "", f"{eager} {eager_source}".strip(), speedup, share

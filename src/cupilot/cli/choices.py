@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 
-from cupilot.cli.environment import cache_folder, sandbox_choice
+from cupilot.cli.environment import cache_folder, llm_keys, sandbox_choice
 from cupilot.cli.terminal import Terminal
-from cupilot.contracts import Device, Preparing
+from cupilot.contracts import Device
+from cupilot.runs.options import Settings, default_jobs
 
 TIMEOUT_S = 60.0
 
@@ -42,24 +42,36 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="also write the result as JSON; - is stdout")
 
 
-def choose_device(name: str | None, terminal: Terminal) -> Device:
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", metavar="N", type=positive, help="evaluations at a time (processors, at most 4)")
+    parser.add_argument("--executor", metavar="E", default="local", help="where evaluations run: local, dask, ray")
+    parser.add_argument("--scheduler", metavar="ADDRESS", default="", help="of a cluster (default: one started here)")
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """Settings from the options of a command and the environment."""
+    jobs = getattr(options, "jobs", None) or default_jobs()
+    return Settings(
+        cache=cache_folder(), sandbox=sandbox_choice(), keys=llm_keys(), jobs=jobs,
+        executor=getattr(options, "executor", "local"), scheduler=getattr(options, "scheduler", ""),
+    )  # fmt: skip
+
+
+def choose_device(name: str | None, terminal: Terminal) -> str:
     """The device asked for, else the best one of this machine; says which and why."""
-    from cupilot.devices import default_device, open_device
+    from cupilot.devices import default_device
 
     name, reason = default_device() if name is None else (name, "as asked")
-    device = open_device(name, cache_folder(), sandbox_choice())
     terminal.line(f"device {name}: {reason}")
+    return name
+
+
+def open_chosen(name: str | None, terminal: Terminal) -> Device:
+    """Open the device asked for, else the best one of this machine, ready for use."""
+    from cupilot.cli.terminal_observer import TerminalObserver
+    from cupilot.devices import open_device
+    from cupilot.runs.session import prepare
+
+    device = open_device(choose_device(name, terminal), cache_folder(), sandbox_choice())
+    prepare(device, TerminalObserver(terminal))
     return device
-
-
-def prepare(device: Device, terminal: Terminal) -> None:
-    """Have the device make what it makes once per machine, which takes a while, before anything is waited for."""
-    if isinstance(device, Preparing) and (what := device.unprepared()):
-        terminal.line(what)
-        with terminal.bar("files") as tell:
-            device.prepare(lambda done, of: tell(done, of, "files"))
-
-
-def cpu_count() -> int:
-    """The processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

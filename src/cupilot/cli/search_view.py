@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cupilot.contracts import REFERENCE, STAGES
-from cupilot.evolution.watched_run import WatchedRun, Work
+from cupilot.evolution.run_state import RunState, Work
 from cupilot.numbers import duration, ratio
 from cupilot.records import Budget, Individual, Strategy, Timing
 from cupilot.strategies.algebra import order
@@ -30,7 +30,7 @@ LONG_S = 2.0
 """Work that takes longer than this says for how long it has."""
 
 
-def search_view(state: WatchedRun, now_s: float, width: int, ascii_only: bool = False) -> RenderableType:
+def search_view(state: RunState, now_s: float, width: int, ascii_only: bool = False) -> RenderableType:
     """All of it, from the title to the budget."""
     inner = max(width - LABEL_WIDTH - 1, 20)
     rows = [
@@ -52,7 +52,7 @@ def search_view(state: WatchedRun, now_s: float, width: int, ascii_only: bool = 
     return Group(_title(state, now_s, width, ascii_only), grid, hint)
 
 
-def _title(state: WatchedRun, now_s: float, width: int, ascii_only: bool) -> Text:
+def _title(state: RunState, now_s: float, width: int, ascii_only: bool) -> Text:
     info = state.info
     text = f"{info.task} on {info.device}, agents {info.agents}, seed {info.seed} "
     clock = f" {clock_time(now_s - state.began_s)}"
@@ -61,7 +61,7 @@ def _title(state: WatchedRun, now_s: float, width: int, ascii_only: bool) -> Tex
     return Text.assemble((text, "bold"), (rule, "dim"), clock, no_wrap=True, overflow="ellipsis")
 
 
-def _progress(state: WatchedRun, width: int, ascii_only: bool) -> Text:
+def _progress(state: RunState, width: int, ascii_only: bool) -> Text:
     if state.result is None:
         return Text("evaluating the plain kernel")
     info = state.info
@@ -74,7 +74,7 @@ def _progress(state: WatchedRun, width: int, ascii_only: bool) -> Text:
     return Text.assemble(text, (full * done, "green"), (empty * (room - done), "dim"), counts)
 
 
-def _best(state: WatchedRun) -> Text:
+def _best(state: RunState) -> Text:
     if state.result is None:
         return Text("not known yet", style="dim")
     best, first = state.result.best, state.result.first
@@ -96,7 +96,7 @@ def source_of(timing: Timing) -> str:
     return f"{timing.source}, {timing.device.removeprefix('virtual:').upper()}"
 
 
-def _convergence(state: WatchedRun, width: int, ascii_only: bool) -> Text:
+def _convergence(state: RunState, width: int, ascii_only: bool) -> Text:
     if not state.history:
         return Text("")
     ends = f" {duration(state.history[0])} to {duration(state.history[-1])}"
@@ -114,7 +114,7 @@ def sparkline(values: Sequence[float], width: int, blocks: str = BLOCKS) -> str:
     return "".join(blocks[round((math.log(value) - low) / (high - low) * (len(blocks) - 1))] for value in values)
 
 
-def _population(state: WatchedRun, width: int) -> RenderableType:
+def _population(state: RunState, width: int) -> RenderableType:
     """A line for each of the fastest: id, time, and its moves as chips."""
     if not state.population:
         return Text("none yet", style="dim")
@@ -154,7 +154,7 @@ def _short(value: bool | int | float | str) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value}"
 
 
-def _stages(state: WatchedRun, now_s: float) -> Text:
+def _stages(state: RunState, now_s: float) -> Text:
     parts: list[tuple[str, str] | str] = []
     for stage in STAGES:
         work = state.at(stage)
@@ -171,14 +171,14 @@ def _since(work: Work, now_s: float) -> str:
     return f" ({now_s - work.since_s:.0f} s)" if now_s - work.since_s >= LONG_S else ""
 
 
-def _failures(state: WatchedRun) -> Text:
+def _failures(state: RunState) -> Text:
     if state.result is None or not state.failures:
         return Text("none", style="dim")
     kinds = ", ".join(f"{kind} {count}" for kind, count in state.failures)
     return Text(f"{state.result.failures}: {kinds}", style="red")
 
 
-def _budget(state: WatchedRun, now_s: float) -> Text:
+def _budget(state: RunState, now_s: float) -> Text:
     """What is used, and of capped things what is left."""
     spent = dict(state.spent) | {"wall_s": now_s - state.began_s}
     spent["evaluations"] = state.result.evaluations if state.result is not None else 0

@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache as cached
 from importlib.metadata import PackageNotFoundError, files
 from importlib.util import find_spec
@@ -33,10 +33,10 @@ from typing import Any
 import numpy as np
 
 from cupilot.arrays import dtype_of
-from cupilot.contracts import Built, Call, Device, Outcome, Output
+from cupilot.contracts import Built, Call, Device, Outcome, Output, Reference, Timed
 from cupilot.devices.bubblewrap import AUTO
 from cupilot.devices.cuda_probe import Found, Gpu, Nvml, State, find_gpus
-from cupilot.devices.cuda_worker import DONE, GO, KEEP, RUN, STOP, TURN, CudaAnswer, CudaJob, Reference, Sample
+from cupilot.devices.cuda_worker import DONE, GO, KEEP, RUN, STOP, TURN, CudaAnswer, CudaJob
 from cupilot.devices.process import Ended, Limits, run_limited
 from cupilot.devices.virtual import VirtualDevice, process_failure
 from cupilot.errors import DeviceError, MachineError
@@ -99,15 +99,6 @@ def problem_with(found: Found, gpu: Gpu) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Timed:
-    """What turns came to: a sample each, and of the turns that were kept, (excerpts of) the results."""
-
-    samples: tuple[Sample, ...]
-    kept: tuple[Output, ...] = ()
-    failure: Failure | None = None
-
-
 class CudaDevice:
     """One GPU; ``worker`` is the command of the worker process."""
 
@@ -135,6 +126,10 @@ class CudaDevice:
     @property
     def spec(self) -> GpuSpec:
         return self._spec
+
+    @property
+    def torch_cuda(self) -> str:
+        return torch_cuda()
 
     def counters(self, built: Built) -> str:
         """Where a kernel's profile is from, in words."""
@@ -222,19 +217,19 @@ class CudaDevice:
             yield
 
     @contextmanager
-    def contestant(
+    def timed_process(
         self, built: Built, call: Call, timeout_s: float, reference: Reference | None = None
-    ) -> Iterator[Contestant]:
+    ) -> Iterator[CudaProcess]:
         """A process that runs the call, or PyTorch on the call's arguments, once at each turn that it is given."""
         job = replace(self._job("time", built, (call,), timeout_s), flush_bytes=self.flush_bytes, reference=reference)
         with self._folder() as folder, ThreadPoolExecutor(1) as pool:
             for pipe in (GO, DONE):
                 os.mkfifo(folder / pipe)
-            contestant = Contestant(folder, timeout_s, pool.submit(self._work, folder, job))
+            process = CudaProcess(folder, timeout_s, pool.submit(self._work, folder, job))
             try:
-                yield contestant
+                yield process
             finally:
-                contestant.finish()
+                process.finish()
 
     def repeat(
         self, built: Built, call: Call, rotations: Sequence[int], timeout_s: float
@@ -277,7 +272,7 @@ class CudaDevice:
             return run_limited(line, folder, job.timeout_s + GRACE_S, environment, limits)
 
 
-class Contestant:
+class CudaProcess:
     """The parent's side of a process that is timed in turns."""
 
     def __init__(self, folder: Path, timeout_s: float, future: Future[Ended]) -> None:

@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array, dtype_of, is_floating
+from cupilot.arrays import Array, disagreement
+from cupilot.contracts import Reference, Sample
 from cupilot.devices.cuda_probe import CudaError, Feed, Pool, Runtime, whole_tensor
 from cupilot.devices.job import JobCall
 from cupilot.devices.process import Channel, limit_self, open_channel
@@ -37,22 +38,11 @@ from cupilot.toolchain.abi import Library, TensorValue, WrapperError
 POISONS = (0xFF, 0x55)
 EXCERPT_FROM_BYTES, EXCERPT_BYTES, STRETCHES = 1 << 30, 64 << 20, 64
 SETTLING_TURNS, MOST_FLUSHES = 8, 64
-UNSTEADY = 0.05
-"""How far two runs may differ, of the magnitude: any order of additions stays below, a lost update or a race not."""
 TURN = struct.Struct("<BI")
 """A turn: `RUN`, `KEEP` (the result) or `STOP`, and how far the inputs are rotated."""
 RUN, KEEP, STOP = range(3)
 GO, DONE = "go", "done"
 """Pipes in the worker's folder: turns, and a byte for each that is over."""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """PyTorch in place of a candidate: a task file's text, the precision, and whether torch.compile has its way."""
-
-    source: str
-    precision: str = "fp32"
-    compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,15 +59,6 @@ class CudaJob:
     rotations: tuple[int, ...] = ()
     flush_bytes: int = 0
     reference: Reference | None = None
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One turn: the time between the events, whether the host was ahead of the GPU, and what ran on after the end."""
-
-    time_s: float
-    ahead: bool
-    after_s: float
 
 
 @dataclass(frozen=True)
@@ -316,22 +297,6 @@ def taken(runtime: Runtime, tensor: TensorValue, seed: int, least: int | None) -
     starts[0], starts[-1] = 0, elements - length
     bits = [runtime.download(tensor.pointer + int(start) * item, length * item) for start in starts]
     return np.concatenate(bits).view(f"u{item}"), (starts[:, None] + np.arange(length)).ravel()
-
-
-def disagreement(one: Array, other: Array, dtype: str) -> str:
-    """How two runs' results (as bits) differ beyond the order of additions, in words; nothing if they do not."""
-    apart, kind = np.flatnonzero(one != other), dtype_of(dtype)
-    if apart.size and is_floating(kind):
-        a, b, every = (v.view(kind).astype(np.float64) for v in (one[apart], other[apart], other))
-        finite = every[np.isfinite(every)]
-        size = np.sqrt(np.mean(np.square(finite))) if finite.size else 0.0
-        with np.errstate(invalid="ignore"):
-            near = np.abs(a - b) <= UNSTEADY * np.maximum(np.maximum(np.abs(a), np.abs(b)), size)
-        apart = apart[~(near | (np.isnan(a) & np.isnan(b)))]
-    if not apart.size:
-        return ""
-    pair = " and ".join(f"{values.view(kind)[apart[0]]}" for values in (one, other))
-    return f"{apart.size} of {one.size} elements, such as {pair}"
 
 
 # --- how fast -------------------------------------------------------------------------------------

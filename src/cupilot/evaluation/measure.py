@@ -17,17 +17,15 @@ their samples flatters it: measure the winner again.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array
-from cupilot.contracts import Built, Call, Output
-from cupilot.devices.cuda import Timed, torch_cuda
-from cupilot.devices.cuda_worker import Reference, Sample, disagreement
+from cupilot.arrays import Array, disagreement
+from cupilot.contracts import Built, Call, Measuring, Reference, Sample, TimedProcess
 from cupilot.records import Comparison, Failure, Interval, Measurement, Timing
 from cupilot.records.measurement import State
 
@@ -101,42 +99,12 @@ def _times(values: Sequence[float] | Array) -> Array:
 # --- taking samples --------------------------------------------------------------------------
 
 
-class Contest(Protocol):
-    """A process that runs once at each turn."""
-
-    def turn(self, rotation: int, keep: bool = False) -> bool: ...
-
-    def finish(self) -> Timed: ...
-
-
-@runtime_checkable
-class Measuring(Protocol):
-    """A device whose times are measured (`cupilot.devices.cuda`)."""
-
-    flush_bytes: int
-    note: str
-
-    def counters(self, built: Built) -> str: ...
-
-    def state(self) -> State: ...
-
-    def lock(self) -> AbstractContextManager[None]: ...
-
-    def contestant(
-        self, built: Built, call: Call, timeout_s: float, reference: Reference | None = None
-    ) -> AbstractContextManager[Contest]: ...
-
-    def repeat(
-        self, built: Built, call: Call, rotations: Sequence[int], timeout_s: float
-    ) -> tuple[tuple[Output, ...], ...] | Failure: ...
-
-
 @dataclass
 class _Side:
-    """One contestant, and what its turns were for."""
+    """One timed process, and what its turns were for."""
 
     name: str
-    contest: Contest
+    process: TimedProcess
     purposes: list[str] = field(default_factory=list)
     rotations: list[int] = field(default_factory=list)
     alive: bool = True
@@ -149,11 +117,11 @@ class _Side:
             rotation = secrets.randbits(32)
             self.purposes.append("kept" if keep else purpose)
             self.rotations.append(rotation)
-            self.alive = self.contest.turn(rotation, keep)
+            self.alive = self.process.turn(rotation, keep)
         return self.alive
 
     def samples(self, *purposes: str) -> tuple[Sample, ...]:
-        found = zip(self.purposes, self.contest.finish().samples, strict=False)
+        found = zip(self.purposes, self.process.finish().samples, strict=False)
         return tuple(sample for purpose, sample in found if purpose in purposes)
 
     @property
@@ -164,12 +132,11 @@ class _Side:
 def measure(
     device: Measuring, built: Built, call: Call, timeout_s: float, *, reference: Reference | None = None,
     inputs: Sequence[Any] = (), rival: Built | None = None, pairs: int = PAIRS, seed: int = 0,
-    has_torch: Callable[[], object] = torch_cuda,
 ) -> Measurement | Failure:  # fmt: skip
     """Time a call in turns with PyTorch, eager and compiled, on ``inputs`` (the module's own), or another kernel."""
     notes = [f"counters: {device.counters(built)}", *([device.note] if device.note else [])]
     against: list[tuple[str, Built, Call, Reference | None]] = []
-    if reference is not None and has_torch():
+    if reference is not None and device.torch_cuda:
         own = Call(call.label, tuple(inputs), call.outputs)
         for name, compiled in (("PyTorch eager", False), ("torch.compile", True)):
             against.append((name, built, own, Reference(reference.source, reference.precision, compiled)))
@@ -180,15 +147,18 @@ def measure(
     with device.lock(), ExitStack() as stack:
         before = device.state()
         # the rivals are alone at first: the candidate's process does not exist yet
-        rivals = [_Side(name, stack.enter_context(device.contestant(b, c, timeout_s, r))) for name, b, c, r in against]
+        rivals = [
+            _Side(name, stack.enter_context(device.timed_process(kernel, own, timeout_s, torch)))
+            for name, kernel, own, torch in against
+        ]
         for side in rivals:
             side.turns("warm-up", WARMUPS)
             side.turns("alone", ALONE)
-        candidate = _Side("", stack.enter_context(device.contestant(built, call, timeout_s)))
+        candidate = _Side("", stack.enter_context(device.timed_process(built, call, timeout_s)))
         _take_pairs(candidate, [side for side in rivals if side.alive], pairs)
-        failure = candidate.contest.finish().failure
+        failure = candidate.process.finish().failure
         for side in rivals:
-            problem = side.contest.finish().failure
+            problem = side.process.finish().failure
             notes += [f"no {side.name}: {problem.message}"] if problem is not None else []
         after = device.state()
     if failure is not None:
@@ -218,7 +188,7 @@ def _take_pairs(candidate: _Side, rivals: Sequence[_Side], pairs: int) -> None:
 
 def _witnessed(device: Measuring, built: Built, call: Call, timeout_s: float, side: _Side) -> Failure | None:
     """Whether a fresh process comes to the results that were kept."""
-    kept = side.contest.finish().kept
+    kept = side.process.finish().kept
     rotations = [r for r, purpose in zip(side.rotations, side.purposes, strict=True) if purpose == "kept"]
     again = device.repeat(built, call, rotations, timeout_s)
     if isinstance(again, Failure):

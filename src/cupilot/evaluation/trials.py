@@ -30,8 +30,8 @@ runs at the true shape for its time and findings, and is compared at a smaller o
 FIRST_KINDS = ("own", "normal", "permuted")
 OTHER_KINDS = ("normal", "wide", "constant", "planted", "one-hot", "denormal", "nan", "infinity")
 TRUE_KIND = "normal"
-STUBBORN_KINDS = ("wide", "constant", "planted", "nan")
-"""Tried at the true shape by kernels that refuse every other."""
+FIXED_SHAPE_KINDS = ("wide", "constant", "planted", "nan")
+"""Tried at the true shape with kernels that refuse every other shape."""
 
 # Operators that choose by comparing.  Written with fmaxf or ?:, as everybody does, they drop NaN, which PyTorch keeps.
 COMPARING = frozenset({
@@ -97,11 +97,11 @@ class Trials:
         key = (self.task.name, f"true shape, {kind}")
         return self._kept(key, lambda: Trial(self._true_case(kind), full=False, strict=self._strict(kind)))
 
-    def stubborn(self) -> list[Trial]:
-        return [self.true(kind) for kind in STUBBORN_KINDS]
+    def fixed_shape(self) -> list[Trial]:
+        return [self.true(kind) for kind in FIXED_SHAPE_KINDS]
 
-    def middling(self, elements: int) -> Trial | None:
-        """The largest version with so many elements, where the true shape cannot run in full."""
+    def largest(self, elements: int) -> Trial | None:
+        """The largest version with at most so many elements, for when the true shape cannot run in full."""
         versions = scaled_tasks(self.task, elements)
         return self._whole(versions[0], TRUE_KIND) if versions else None
 

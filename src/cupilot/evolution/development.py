@@ -1,7 +1,7 @@
 """One candidate's way from an idea to a verdict: strategy, kernel, evaluation, repairs, alignment.
 
-This runs in a thread of the executor, several at a time; it decides nothing about the search and
-touches nothing shared but the agents and the evaluator, which are safe for that.
+This runs in a thread of its own, several at a time.  It decides nothing about the search and shares nothing but the
+agents and the evaluations, which are thread-safe.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 
 from cupilot.contracts import Agents, Brief
 from cupilot.evolution.result import moves_text
-from cupilot.records import Evaluation, Failure, Kernel, Strategy, Task
+from cupilot.records import Evaluation, Failure, Kernel, Strategy
 
 DRAWS = 12  # tries to breed a strategy that was not tried before
 ANOTHER = 1_000_000  # apart from the samples of all other candidates
@@ -53,9 +53,7 @@ class Development:
     remarks: list[tuple[str, str]] = field(default_factory=list)
 
 
-def develop(
-    assignment: Assignment, agents: Agents, evaluator: Callable[[Task, Kernel], Evaluation], seed: int
-) -> Development:
+def develop(assignment: Assignment, agents: Agents, evaluate: Callable[[Kernel], Evaluation], seed: int) -> Development:
     """Carry an assignment through; a failure on the way is part of the result."""
     development = Development(assignment)
     brief = assignment.brief
@@ -71,7 +69,7 @@ def develop(
         development.attempts.append(Attempt(strategy, Kernel(""), evaluation))
         return development
     for left in range(assignment.evaluations - 1, -1, -1):
-        evaluation = evaluator(brief.task, kernel)
+        evaluation = evaluate(kernel)
         aligned = agents.align(brief, kernel, strategy, evaluation) if evaluation.correct else strategy
         development.attempts.append(Attempt(aligned, kernel, evaluation))
         if left == 0 or not _needs_revision(evaluation, brief):

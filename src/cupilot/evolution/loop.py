@@ -1,14 +1,12 @@
 """Strategy-coordinated evolution: strategies are crossed, kernels are written from them.
 
-One run: a plain kernel, a first population of strategies, then generations of crossing and mutating;
-several epochs of that, each starting from the best so far.  Everything that costs or decides is
-passed in.
+One run: a plain kernel, a first population of strategies, then generations of crossing and mutating; several epochs of
+that, each starting from the best so far.  Everything that costs or decides is passed in.
 
-Candidates are developed several at a time (see `development`), but all choices are made here, in one
-thread: results are taken in the order of submission, and a new candidate is begun when `in_flight`
-are under way, knowing exactly the results taken so far.  So a seed gives the same run however the
-executor schedules it, and a killed run is resumed by repeating it with the evaluations that the
-store remembers.
+Candidates are developed several at a time (see `development`), but all choices are made here, in one thread: results
+are taken in the order of submission, and a new candidate is begun when `in_flight` are under way, knowing exactly the
+results taken so far.  So a seed gives the same run however the executor schedules it, on one machine or on many, and a
+killed run is resumed by repeating it with the evaluations that the store holds.
 """
 
 from __future__ import annotations
@@ -24,9 +22,8 @@ from cupilot.contracts import Agents, Brief, Executor, Store
 from cupilot.errors import CupilotError, ModelError
 from cupilot.evolution.budget import Spending
 from cupilot.evolution.development import Assignment, Development, develop
-from cupilot.evolution.executor import wait_for
+from cupilot.evolution.evaluation_cache import EvaluationCache
 from cupilot.evolution.ledger import Ledger, fitness
-from cupilot.evolution.memory import Evaluator, Memory
 from cupilot.evolution.operators import Shares
 from cupilot.evolution.result import moves_text
 from cupilot.evolution.selection import mate, survivors, tournament
@@ -35,6 +32,7 @@ from cupilot.llm import OverBudget
 from cupilot.records import (
     Budget,
     Evaluation,
+    EvaluationRequest,
     Guidance,
     Individual,
     Kernel,
@@ -43,13 +41,15 @@ from cupilot.records import (
     RunResult,
     Strategy,
     Task,
+    TaskSource,
 )
+from cupilot.threads import DaemonThreads, wait_for
 
 ELITE = 2
 REVISIONS = 1
 NEAR_LIMIT = 1.05
 LEAST_GAIN = 0.001
-BARREN = 2  # broods in which nothing new came up
+FRUITLESS = 2  # generations' worth of candidates that brought nothing new
 REMEMBERED = 5  # attempts of a lineage that a role is told about
 
 
@@ -72,62 +72,6 @@ class Progress:
     spent: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What a search has around it; every part but the first three may be left out.
-
-    ``recall`` gives pool records similar to a task, given the plain kernel's evaluation; ``remember``
-    is told the best individual at the end of each epoch.  ``spare`` gives a plain kernel for when the
-    agents' own is not to be had or fails.  ``known`` are individuals of a killed run.
-    """
-
-    spec: GpuSpec
-    executor: Executor
-    store: Store
-    folder: Path | None = None
-    limit_s: float | None = None
-    spending: Spending = field(default_factory=lambda: Spending(Budget(), lambda: 0.0))
-    recall: Callable[[Task, Evaluation], tuple[PoolRecord, ...]] = lambda task, evaluation: ()
-    remember: Callable[[Individual, Individual, Guidance | None], None] = lambda plain, best, guidance: None
-    on_event: Callable[[Progress], None] = lambda progress: None
-    spare: Callable[[Task], Kernel | None] = lambda task: None
-    known: Iterable[Individual] = ()
-
-
-def evolve(
-    task: Task,
-    agents: Agents,
-    evaluator: Evaluator,
-    info: RunInfo,
-    around: Surroundings,
-) -> RunResult:
-    """Search for a faster kernel; seed, population, generations, epochs and guidance are those of ``info``.
-
-    Ends when all epochs are done, after several generations without a gain, within 5 % of
-    ``limit_s``, when no new strategy is to be found, when the budget is spent, or on Ctrl-C, which
-    keeps the best so far.  ``folder`` receives the best kernel whenever there is a better one.  The
-    executor and the store stay the caller's.  A plain kernel that fails is a `CupilotError`: there is
-    nothing to start from.
-    """
-    memory = Memory(evaluator, around.spending, around.known)
-    search = _Search(task, agents, memory, info, around, Ledger(info, around.store, around.folder))
-    try:
-        plain = Kernel(info.kernel) if info.kernel else search.generate()
-        around.store.begin(info)
-        try:
-            search.start(plain)
-            stopped = search.run()
-        except KeyboardInterrupt:
-            if not search.ledger.correct:
-                raise
-            stopped = "interrupted"
-            search.salvage()
-    finally:
-        search.cancel()
-    search.ledger.note("stop", WHY[stopped])
-    return search.ledger.finish(stopped)
-
-
 WHY = {
     "generations": "all generations were done",
     "plateau": "no gain for several generations",
@@ -138,47 +82,102 @@ WHY = {
 }
 
 
-@dataclass
-class _Search:
-    """One run of `evolve`; holds what its steps share."""
+@dataclass(kw_only=True)
+class Evolution:
+    """One search for a faster kernel: what it works with, and how far it has come; `run` carries it out.
+
+    Seed, population, generations, epochs and guidance are those of ``info``.  ``threads`` develop candidates, at most
+    ``info.in_flight`` at a time; ``executor`` evaluates their kernels.  Both, and the ``store``, stay the caller's.
+    ``folder`` receives the best kernel whenever there is a better one.  ``limit_s`` is the shortest time that the
+    device allows.  ``recall`` returns pool records similar to a task, given the plain kernel's evaluation;
+    ``remember`` gets the plain and the best individual at the end of each epoch.  ``fallback_kernel`` gives a plain
+    kernel for when the agents have none that works.  ``known`` are the individuals of a run that is resumed.
+    ``observer`` sees every step and cannot affect the search.
+    """
 
     task: Task
-    agents: Agents
-    evaluator: Memory
     info: RunInfo
-    around: Surroundings
-    ledger: Ledger
-    shares: Shares = field(default_factory=Shares)
-    pending: deque[tuple[Assignment, Future[Development]]] = field(default_factory=deque)
-    admitting: bool = False
-    number: int = 0
-    generation: int = 0
-    shown: int = 0  # the generation whose candidates are being taken
-    stale: int = 0
-    barren: int = 0  # candidates in a row that brought nothing new
-    placed: Guidance | None = None  # where the plain kernel stands
-    population: tuple[Individual, ...] = ()
-    newcomers: list[Individual] = field(default_factory=list)  # taken since the last selection
+    agents: Agents
+    executor: Executor
+    threads: DaemonThreads
+    store: Store
+    spec: GpuSpec
+    folder: Path | None = None
+    limit_s: float | None = None
+    spending: Spending = field(default_factory=lambda: Spending(Budget(), lambda: 0.0))
+    recall: Callable[[Task, Evaluation], tuple[PoolRecord, ...]] = lambda task, evaluation: ()
+    remember: Callable[[Individual, Individual, Guidance | None], None] = lambda plain, best, guidance: None
+    fallback_kernel: Callable[[Task], Kernel | None] = lambda task: None
+    known: Iterable[Individual] = ()
+    observer: Callable[[Progress], None] = lambda progress: None
+
+    ledger: Ledger = field(init=False)
+    evaluate: EvaluationCache = field(init=False)
+    shares: Shares = field(init=False, default_factory=Shares)
+    pending: deque[tuple[Assignment, Future[Development]]] = field(init=False, default_factory=deque)
+    admitting: bool = field(init=False, default=False)
+    number: int = field(init=False, default=0)
+    generation: int = field(init=False, default=0)
+    shown: int = field(init=False, default=0)  # the generation whose candidates are being taken
+    stale: int = field(init=False, default=0)
+    fruitless: int = field(init=False, default=0)  # candidates in a row that brought nothing new
+    placed: Guidance | None = field(init=False, default=None)  # where the plain kernel stands
+    population: tuple[Individual, ...] = field(init=False, default=())
+    newcomers: list[Individual] = field(init=False, default_factory=list)  # taken since the last selection
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.info, self.store, self.folder)
+        self.evaluate = EvaluationCache(self.executor, self.request, self.spending, self.known)
+
+    def run(self) -> RunResult:
+        """Search until all epochs are done, or until there is a reason to stop.
+
+        Reasons are several generations without a gain, a time within 5 % of ``limit_s``, no new strategy, a spent
+        budget, and Ctrl-C, which keeps the best so far.  A plain kernel that fails is a `CupilotError`: there is
+        nothing to start from.
+        """
+        try:
+            plain = Kernel(self.info.kernel) if self.info.kernel else self.generate()
+            self.store.begin(self.info)
+            try:
+                self.start(plain)
+                stopped = self.run_epochs()
+            except KeyboardInterrupt:
+                if not self.ledger.correct:
+                    raise
+                stopped = "interrupted"
+                self.salvage()
+        finally:
+            self.cancel()
+        self.ledger.note("stop", WHY[stopped])
+        return self.ledger.finish(stopped)
+
+    def request(self, kernel: Kernel) -> EvaluationRequest:
+        info = self.info
+        return EvaluationRequest(
+            task=TaskSource.of(self.task), kernel=kernel, device=info.device, gpu=info.gpu, seed=info.seed,
+            timeout_s=info.timeout_s,
+        )  # fmt: skip
 
     # --- the course of a run ---------------------------------------------------------------
 
     def generate(self) -> Kernel:
-        """The agents' plain kernel, or a spare one when they cannot write any."""
+        """The agents' plain kernel, or the fallback when they cannot write one."""
         try:
-            return self.agents.generate(Brief(self.task, self.around.spec))
+            return self.agents.generate(Brief(self.task, self.spec))
         except (ModelError, OverBudget):
-            spare = self.around.spare(self.task)
-            if spare is None:
+            fallback = self.fallback_kernel(self.task)
+            if fallback is None:
                 raise
-            return spare
+            return fallback
 
     def start(self, plain: Kernel) -> None:
-        """Evaluate the plain kernel; it must be correct, or the spare one in its place."""
-        brief = Brief(self.task, self.around.spec)
+        """Evaluate the plain kernel; it must be correct, or else the fallback."""
+        brief = Brief(self.task, self.spec)
         self.submit("plain", brief, "the plain kernel, to start from", Strategy(), plain)
         self.take()
-        if not self.ledger.correct and (spare := self.around.spare(self.task)) is not None:
-            self.submit("plain", brief, "the agents' plain kernel failed: a built-in one", Strategy(), spare)
+        if not self.ledger.correct and (fallback := self.fallback_kernel(self.task)) is not None:
+            self.submit("plain", brief, "the agents' plain kernel failed: a built-in one", Strategy(), fallback)
             self.take()
         if not self.ledger.correct:
             failure = self.ledger.all[0].evaluation.failure
@@ -187,7 +186,7 @@ class _Search:
         self.population = (self.ledger.first,)
         self.report("plain", 0, self.ledger.first)
 
-    def run(self) -> str:
+    def run_epochs(self) -> str:
         """All epochs; returns why it ended."""
         for epoch in range(self.info.epochs):
             try:
@@ -199,7 +198,7 @@ class _Search:
                 self.salvage()
             self.report("generation", self.shown)
             self.shown += 1
-            self.around.remember(self.ledger.first, self.ledger.best, self.placed)
+            self.remember(self.ledger.first, self.ledger.best, self.placed)
             if stopped:
                 return stopped
         return "generations"
@@ -219,7 +218,7 @@ class _Search:
             before = fitness(self.ledger.best)[0]
             first = round_ == 0
             proposals = self.initial(epoch, guidance) if first else self.children()
-            if stopped := self.breed(proposals, self.info.population if first else self.brood):
+            if stopped := self.breed(proposals, self.info.population if first else self.offspring):
                 return stopped
             if round_ == self.info.generations:
                 self.drain()
@@ -228,7 +227,7 @@ class _Search:
         return "limit" if self.near() else ""
 
     @property
-    def brood(self) -> int:
+    def offspring(self) -> int:
         return max(1, self.info.population - ELITE)
 
     def over(self) -> str:
@@ -237,13 +236,12 @@ class _Search:
         return "plateau" if self.stale >= self.info.patience else ""
 
     def near(self) -> bool:
-        limit_s = self.around.limit_s
-        return limit_s is not None and fitness(self.ledger.best)[0] <= NEAR_LIMIT * limit_s
+        return self.limit_s is not None and fitness(self.ledger.best)[0] <= NEAR_LIMIT * self.limit_s
 
     def breed(self, proposals: Iterator[tuple[str, Brief, str, Strategy | None]], count: int) -> str:
         """Begin up to ``count`` candidates, taking the oldest when enough are under way."""
         for _, (origin, brief, reason, strategy) in zip(range(count), proposals, strict=False):
-            while (spent := self.around.spending.exhausted()) and self.pending:
+            while (spent := self.spending.exhausted()) and self.pending:
                 self.take()  # it may give back what was reserved for it
             if spent:
                 self.ledger.note("budget", f"{spent} are spent")
@@ -253,7 +251,7 @@ class _Search:
                 self.take()
             if self.near():
                 return "limit"
-            if self.barren >= BARREN * self.brood:
+            if self.fruitless >= FRUITLESS * self.offspring:
                 return "exhausted"
         return ""
 
@@ -267,13 +265,13 @@ class _Search:
         """Where an individual stands; None when the run goes without guidance."""
         if not self.info.guided:
             return None
-        guidance = self.agents.foresee(self.task, individual.evaluation, self.around.spec)
+        guidance = self.agents.foresee(self.task, individual.evaluation, self.spec)
         self.ledger.note("guidance", f"{individual.id}: {guidance.sentence}")
         return guidance
 
     def initial(self, epoch: int, guidance: Guidance | None) -> Iterator[tuple[str, Brief, str, Strategy | None]]:
         best = self.ledger.best
-        similar = self.around.recall(self.task, self.ledger.first.evaluation)
+        similar = self.recall(self.task, self.ledger.first.evaluation)
         brief = self.brief((best,), guidance, similar)
         rng = Random(f"{self.info.seed}/epoch {epoch}")
         aim = f"; limit: {guidance.limit}" if guidance is not None else ""
@@ -305,7 +303,7 @@ class _Search:
         tried = [
             one for one in self.ledger.all if ids & set(one.parents) and (one.time_s is None or one.time_s > fastest_s)
         ]
-        return Brief(self.task, self.around.spec, guidance, parents, tuple(tried[-REMEMBERED:]), similar, self.number)
+        return Brief(self.task, self.spec, guidance, parents, tuple(tried[-REMEMBERED:]), similar, self.number)
 
     def select(self) -> None:
         """The next parents, out of the last ones and what was made of them."""
@@ -327,10 +325,10 @@ class _Search:
     ) -> None:
         assignment = Assignment(
             self.number, self.generation, origin, brief, reason, strategy, kernel, frozenset(self.ledger.strategies),
-            self.around.spending.reserve(1 + REVISIONS),
+            self.spending.reserve(1 + REVISIONS),
         )  # fmt: skip
         self.number += 1
-        future = self.around.executor.submit(develop, assignment, self.agents, self.evaluator, self.info.seed)
+        future = self.threads.submit(develop, assignment, self.agents, self.evaluate, self.info.seed)
         self.pending.append((assignment, future))
         if self.ledger.correct:
             self.report("begun", self.shown)
@@ -348,9 +346,9 @@ class _Search:
         self.pending.popleft()
         added = self.ledger.admit(development)
         self.admitting = False
-        self.around.spending.give_back(assignment.evaluations - (self.ledger.evaluations - before))
+        self.spending.give_back(assignment.evaluations - (self.ledger.evaluations - before))
         self.newcomers += added
-        self.barren = 0 if added else self.barren + 1
+        self.fruitless = 0 if added else self.fruitless + 1
         if assignment.origin in ("cross", "mutate"):
             parent_s = min((one.time_s or 0.0 for one in assignment.brief.parents), default=0.0)
             self.shares.record(
@@ -362,11 +360,10 @@ class _Search:
 
     def report(self, kind: str, generation: int, individual: Individual | None = None) -> None:
         """Tell the observer; nothing here depends on whether there is one."""
-        spending = self.around.spending
-        self.around.on_event(
+        self.observer(
             Progress(
-                kind, generation, self.ledger.result("running"), spending.left(), individual, self.fastest(),
-                self.number, self.number - len(self.pending), tuple(spending.spent().items()),
+                kind, generation, self.ledger.result("running"), self.spending.left(), individual, self.fastest(),
+                self.number, self.number - len(self.pending), tuple(self.spending.spent().items()),
             )
         )  # fmt: skip
 
@@ -378,8 +375,10 @@ class _Search:
     # --- ending early ----------------------------------------------------------------------
 
     def cancel(self) -> None:
+        """Drop what has not started: candidates, and evaluations that wait for a slot."""
         for _, future in self.pending:
             future.cancel()
+        self.evaluate.cancel()
 
     def salvage(self) -> None:
         """At an early end: drop what has not started, wait for what is running and keep it.

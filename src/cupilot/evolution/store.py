@@ -12,14 +12,13 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import IO, TypeVar
 
 from cupilot.database import Database, open_database
 from cupilot.errors import DataError, MachineError, StoreError
-from cupilot.records import Individual, RunInfo, RunResult, from_plain, to_plain
+from cupilot.records import Individual, Outline, RunInfo, RunResult, from_plain, to_plain
 
 T = TypeVar("T")
 
@@ -37,22 +36,6 @@ _TABLES = (
     "CREATE TABLE note (added INTEGER PRIMARY KEY, kind TEXT NOT NULL, text TEXT NOT NULL)",
     f"PRAGMA user_version = {SCHEMA}",
 )
-
-
-@dataclass(frozen=True)
-class Outline:
-    """What is known of an individual without its record: enough to count, to rank and to draw.
-
-    ``failure`` is its stage and kind; ``source`` and ``device`` are those of its time.
-    """
-
-    id: int
-    generation: int
-    origin: str
-    time_s: float | None
-    failure: str | None
-    source: str | None
-    device: str | None
 
 
 def next_folder(runs: Path, task: str) -> Path:
@@ -84,7 +67,7 @@ def create_store(folder: Path) -> SqliteStore:
         raise StoreError(f"the run folder {folder} cannot be made: {error.strerror}") from error
     if holds_run(folder):
         raise StoreError(f"{folder} already holds a run")
-    claim = _claim(folder)
+    lock = _lock(folder)
     try:
         if holds_run(folder):  # somebody else was faster
             raise StoreError(f"{folder} already holds a run")
@@ -94,9 +77,9 @@ def create_store(folder: Path) -> SqliteStore:
             for statement in _TABLES:
                 database.execute(statement)
     except BaseException:
-        claim.close()
+        lock.close()
         raise
-    return SqliteStore(path, database, claim)
+    return SqliteStore(path, database, lock)
 
 
 def open_store(folder: Path) -> SqliteStore:
@@ -133,19 +116,19 @@ def _mode(folder: Path) -> str:
     return "rw" if writable else "look"
 
 
-def _claim(folder: Path) -> IO[str]:
+def _lock(folder: Path) -> IO[str]:
     """The right to write into a run's folder, until the file is closed or the process ends, however it ends."""
     path = folder / LOCK
     try:
-        claim = path.open("w", encoding="utf-8")
+        lock = path.open("w", encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}") from error
     try:
-        flock(claim, LOCK_EX | LOCK_NB)
+        flock(lock, LOCK_EX | LOCK_NB)
     except OSError as error:
-        claim.close()
+        lock.close()
         raise StoreError(f"another process is at work on the run in {folder}") from error
-    return claim
+    return lock
 
 
 def discard_store(folder: Path) -> None:
@@ -159,10 +142,10 @@ def discard_store(folder: Path) -> None:
 class SqliteStore:
     """See `cupilot.contracts.Store`; made by `create_store` and `open_store`."""
 
-    def __init__(self, path: Path, database: Database, claim: IO[str] | None = None) -> None:
+    def __init__(self, path: Path, database: Database, lock: IO[str] | None = None) -> None:
         self.path = path
         self._database = database
-        self._claim = claim  # None: for reading only, until the run is repeated
+        self._lock = lock  # None: for reading only, until the run is repeated
         self._repeating = False
         self._notes_to_skip = 0
 
@@ -180,8 +163,7 @@ class SqliteStore:
         self._keep("info", info)
 
     def repeat(self) -> tuple[Individual, ...]:
-        """Go on with a run by repeating it: what is here already is compared instead of added again."""
-        self._claim = self._claim or _claim(self.path.parent)
+        self._lock = self._lock or _lock(self.path.parent)
         self._repeating = True
         self._notes_to_skip = len(self._database.execute("SELECT added FROM note"))
         return tuple(self.individuals())
@@ -228,12 +210,10 @@ class SqliteStore:
         return self._decode(RunInfo, record)
 
     def result(self) -> RunResult | None:
-        """The outcome; None while the run is going on, or when it was killed."""
         record = self._run_record("result")
         return None if record is None else self._decode(RunResult, record)
 
     def once(self, name: str, kind: type[T], ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
-        """What the outside (the pool, the user) answered the first time; a repeated run gets the same answer."""
         record = self._run_record(ONCE + name)
         if record is None:
             answer = ask()
@@ -242,7 +222,6 @@ class SqliteStore:
         return tuple(self._decode(kind, json.dumps(one)) for one in json.loads(record))
 
     def inherit(self, other: SqliteStore) -> None:
-        """Take over the answers of `once` that another run got, so that this one is like it."""
         known = other._database.execute("SELECT name, record FROM run WHERE substr(name, 1, ?) = ?", len(ONCE), ONCE)
         with self._database.transaction():
             for name, record in known:
@@ -253,14 +232,13 @@ class SqliteStore:
             yield self._decode(Individual, row[0])
 
     def counts(self) -> tuple[int, int]:
-        """How many individuals and notes there are, which no addition leaves as it was."""
         ((individuals, notes),) = self._database.execute(
             "SELECT (SELECT count(*) FROM individual), (SELECT count(*) FROM note)"
         )
         return individuals, notes
 
     def outlines(self) -> tuple[Outline, ...]:
-        """All individuals in the order of `individuals`, much faster: their records stay undecoded."""
+        # their records stay undecoded, which is much faster
         timing = "json_extract(record, '$.evaluation.timing.{}')"
         rows = self._database.execute(
             f"SELECT id, generation, origin, time_s, failure, {timing.format('source')}, {timing.format('device')}"
@@ -279,8 +257,8 @@ class SqliteStore:
 
     def close(self) -> None:
         self._database.close()
-        if self._claim is not None:
-            self._claim.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def _keep(self, name: str, record: object) -> None:
         with self._database.transaction():

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from cupilot.errors import UserError
 from cupilot.evaluation.binding import bound_arguments
-from cupilot.evolution.claim import Claim
+from cupilot.evolution.recorded_result import RecordedResult
 from cupilot.records import Failure, Kernel, Task
 from cupilot.tasks.inspect import ModuleFacts, module_facts
 from cupilot.toolchain.functions import host_functions
@@ -50,7 +50,7 @@ class Subject:
     """Everything that templates need.
 
     ``source`` is the kernel's with a Python module at its end, ``call`` the expressions that its ``entry`` is called
-    with, and ``claim`` is None for a kernel that nobody has verified.
+    with, and ``recorded`` is None for a kernel that nobody has verified.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Subject:
     facts: ModuleFacts
     arguments: tuple[Argument, ...]
     allocated: tuple[str, ...] = ()
-    claim: Claim | None = None
+    recorded: RecordedResult | None = None
 
     @property
     def entry(self) -> str:
@@ -93,7 +93,7 @@ class Subject:
         return NVCC_FLAGS
 
 
-def subject_of(task: Task, kernel: Kernel, claim: Claim | None = None) -> Subject:
+def subject_of(task: Task, kernel: Kernel, recorded: RecordedResult | None = None) -> Subject:
     """How a kernel of a task is called from Python; a kernel that cannot be is a `UserError`."""
     if kernel.form != "extension":
         raise UserError("the kernel is a Python file with ModelNew already: only .cu files can be exported")
@@ -107,7 +107,7 @@ def subject_of(task: Task, kernel: Kernel, claim: Claim | None = None) -> Subjec
     facts = module_facts(task)
     return Subject(
         identifier(task.name), task, kernel, with_module(kernel, call), call, facts, arguments_of(task, facts),
-        allocated_outputs(task, kernel), claim,
+        allocated_outputs(task, kernel), recorded,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from cupilot.gpu.standing import Standing as Place
 from cupilot.gpu.timing import launch_parts, line_seconds
 from cupilot.mcp import answers as say
 from cupilot.mcp.question import Question
-from cupilot.records import Evaluation, Failure, Kernel, Task, Timing, form_of
+from cupilot.records import Evaluation, EvaluationRequest, Failure, Kernel, Task, TaskSource, Timing, form_of
 from cupilot.records import Launch as Counted
 from cupilot.strategies import load_deck
 from cupilot.tasks.load import task_from_source
@@ -52,8 +52,11 @@ class Workplace:
     cache: Path
     seed: int
     devices: dict[str, Device] = field(default_factory=dict)
-    evaluators: dict[tuple[str, float], Evaluator] = field(default_factory=dict)
     tell: Tell = lambda text: None
+    evaluator: Evaluator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.evaluator = Evaluator(self.devices.__getitem__, watch=lambda step: self.tell(_words(step)))
 
     def answer(self, question: Question, tell: Tell) -> Answer:
         tools: dict[str, Callable[[Question, Device, Tell], Answer]] = {
@@ -71,12 +74,13 @@ class Workplace:
 
     def _evaluate(self, asked: Question, device: Device, tell: Tell) -> say.EvaluateAnswer:
         task = _task(asked, tell)
-        kernel, key = _kernel(asked), (device.name, asked.timeout_s)
-        evaluator = self.evaluators.setdefault(
-            key, Evaluator(device, self.seed, asked.timeout_s, watch=lambda step: self.tell(_words(step)))
-        )
         self.tell = lambda text: tell(text) if text else None
-        found = evaluator(task, kernel)
+        found = self.evaluator(
+            EvaluationRequest(
+                task=TaskSource.of(task), kernel=_kernel(asked), device=device.name, seed=self.seed,
+                timeout_s=asked.timeout_s,
+            )
+        )  # fmt: skip
         passed = found.failure is None and found.timing is not None
         at = stand(task, found, device.spec) if passed else None
         worst = max((check.error / check.allowed for check in found.checks if check.allowed), default=0.0)

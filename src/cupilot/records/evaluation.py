@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cupilot.records.measurement import Measurement
 from cupilot.records.proof import Proof
@@ -216,7 +216,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The verdict on one kernel for one task on one device."""
+    """The verdict on one kernel for one task on one device; ``elapsed_s`` is how long it took to reach it."""
 
     kernel: str
     task: str
@@ -229,6 +229,7 @@ class Evaluation:
     precision: str = "fp32"
     proof: Proof | None = None
     measurement: Measurement | None = None
+    elapsed_s: float = field(default=0.0, compare=False)
 
     @property
     def correct(self) -> bool:

@@ -33,6 +33,22 @@ class Individual:
 
 
 @dataclass(frozen=True)
+class Outline:
+    """What is known of an individual without its record: enough to count, to rank and to draw.
+
+    ``failure`` is its stage and kind; ``source`` and ``device`` are those of its time.
+    """
+
+    id: int
+    generation: int
+    origin: str
+    time_s: float | None
+    failure: str | None
+    source: str | None
+    device: str | None
+
+
+@dataclass(frozen=True)
 class Budget:
     """What a run may spend: caps, whichever is reached first; None: no cap."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cupilot.errors import UserError
-from cupilot.evolution.standings import RESULTS_JSON, read_standings
+from cupilot.evolution.bench_results import RESULTS_JSON, read_bench_rows
 from cupilot.records import to_plain
 from cupilot.report.data import run_view
 from cupilot.report.render import as_data, render
@@ -23,7 +23,7 @@ def run_report(folder: Path) -> str:
 
 def suite_report(folder: Path) -> str:
     """The HTML text for a folder of ``cupilot bench level1``; the benchmark may still be going on."""
-    standings = read_standings(folder)
-    if not standings:
+    rows = read_bench_rows(folder)
+    if not rows:
         raise UserError(f"{folder} holds no results of a benchmark: there is no {RESULTS_JSON} in it")
-    return render("suite.html.j2", ("tips", "charts", "table"), view=suite_view(folder.absolute().name, standings))
+    return render("suite.html.j2", ("tips", "charts", "table"), view=suite_view(folder.absolute().name, rows))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cupilot.errors import TaskError
-from cupilot.records import ITEM_BYTES, Argument, Task, TensorSpec
+from cupilot.records import ITEM_BYTES, Argument, Task, TaskSource, TensorSpec
 from cupilot.tasks.execute import build_model, draw_inputs, isolated, read_source, run_model, run_source
 
 if TYPE_CHECKING:
@@ -23,6 +23,11 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 def load_task(path: Path, precision: str = "fp32") -> Task:
     """The task in a KernelBench-form file; anything wrong is a `TaskError` in one sentence."""
     return task_from_source(read_source(path), path.stem, precision, where=str(path))
+
+
+def load_source(task: TaskSource) -> Task:
+    """The task in a request; error messages name it by its own name."""
+    return task_from_source(task.source, task.name, task.precision, where=task.name)
 
 
 def task_from_source(source: str, name: str, precision: str, where: str) -> Task:

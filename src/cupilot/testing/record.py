@@ -1,8 +1,9 @@
-"""The contract of every record: a frozen, hashable value that survives being stored."""
+"""The contract of every record: a frozen, hashable value that can be stored and sent to another process."""
 
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 from typing import Any
 
@@ -31,6 +32,9 @@ class RecordContract:
         copy = from_plain(type(record), json.loads(text))
         assert copy == record
         assert json.dumps(to_plain(copy)) == text
+
+    def test_survives_pickle(self, record: Any) -> None:
+        assert pickle.loads(pickle.dumps(record)) == record
 
     def test_refuses_an_unknown_key(self, record: Any) -> None:
         with pytest.raises(DataError, match="no_such_key"):

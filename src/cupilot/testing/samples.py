@@ -8,6 +8,7 @@ from cupilot.records import (
     Check,
     Counter,
     Evaluation,
+    EvaluationRequest,
     Failure,
     Individual,
     Kernel,
@@ -23,6 +24,7 @@ from cupilot.records import (
     RunResult,
     Strategy,
     Task,
+    TaskSource,
     TensorSpec,
     Timing,
 )
@@ -124,3 +126,6 @@ FAILED = Evaluation(KERNEL.digest, "relu", "sample", FAILURE)
 INFO = RunInfo("relu", TASK.source, "sample", "fake", 1, 4, 2, "0.0.0")
 INDIVIDUAL = Individual(0, 0, "plain", Strategy(), KERNEL, EVALUATION, reason="to start from")
 RESULT = RunResult(INFO, INDIVIDUAL, INDIVIDUAL, 1, 0, "generations", "runs/relu-1")
+REQUEST = EvaluationRequest(
+    task=TaskSource.of(TASK), kernel=KERNEL, device="sample", gpu=SPEC.name, seed=7, timeout_s=30.0
+)

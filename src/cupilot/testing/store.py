@@ -95,3 +95,45 @@ class StoreContract:
         again = reopen()
         assert list(again.individuals()) == [INDIVIDUAL]
         again.close()
+
+    def test_says_whether_the_run_has_begun(self, store: Store, reopen: Callable[[], Store]) -> None:
+        assert not store.begun
+        store.begin(INFO)
+        assert store.begun
+        store.close()
+        again = reopen()
+        assert again.begun
+        again.close()
+
+    def test_asks_the_outside_once(self, store: Store, reopen: Callable[[], Store]) -> None:
+        assert store.once("limit", int, lambda: (3, 4)) == (3, 4)
+        assert store.once("limit", int, lambda: (5,)) == (3, 4)
+        store.close()
+        again = reopen()
+        assert again.once("limit", int, lambda: (6,)) == (3, 4)
+        again.close()
+
+    def test_a_repeated_run_adds_only_what_is_new(self, store: Store, reopen: Callable[[], Store]) -> None:
+        store.begin(INFO)
+        store.add(INDIVIDUAL)
+        store.note("select", "0 as the fastest")
+        store.close()
+        again = reopen()
+        assert again.repeat() == (INDIVIDUAL,)
+        again.begin(INFO)
+        again.add(INDIVIDUAL)
+        again.note("select", "0 as the fastest")
+        later = replace(INDIVIDUAL, id=1)
+        again.add(later)
+        assert list(again.individuals()) == [INDIVIDUAL, later]
+        assert again.individual(1) == later
+        assert again.counts() == (2, 1)
+        assert [outline.id for outline in again.outlines()] == [0, 1]
+        again.close()
+
+    def test_has_no_result_before_the_end(self, store: Store) -> None:
+        store.begin(INFO)
+        assert store.result() is None
+        store.finish(RESULT)
+        assert store.result() == RESULT
+        store.close()

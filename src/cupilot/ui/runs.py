@@ -16,8 +16,8 @@ from cupilot.errors import StoreError
 from cupilot.evolution.ledger import fitness
 from cupilot.evolution.loop import WHY
 from cupilot.evolution.result import moves_text
-from cupilot.evolution.store import FILE, LOG, Outline, SqliteStore, read_store
-from cupilot.records import Individual, RunInfo, Timing
+from cupilot.evolution.store import FILE, LOG, SqliteStore, read_store
+from cupilot.records import Individual, Outline, RunInfo, Timing
 from cupilot.ui.paths import SEPARATOR, below, holders
 from cupilot.ui.writing import is_written
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock
 
 from cupilot.errors import DataError
-from cupilot.evolution.standings import RESULTS_JSON, figures, read_standings
+from cupilot.evolution.bench_results import RESULTS_JSON, figures, read_bench_rows
 from cupilot.ui.paths import SEPARATOR, below, holders
 
 Stamp = tuple[int, int]
@@ -87,11 +87,11 @@ class SuitesFolder:
 def _read(name: str, folder: Path, changed_s: float) -> SuiteSummary:
     title = name or folder.name
     try:
-        standings = read_standings(folder)
+        rows = read_bench_rows(folder)
     except DataError as error:
         return SuiteSummary(name, title, why=str(error), changed_s=changed_s)
-    found = figures(standings)
-    sources = (source for each in standings for source in (each.source, each.baseline_source) if source)
+    found = figures(rows)
+    sources = (source for each in rows for source in (each.source, each.baseline_source) if source)
     return SuiteSummary(
         name, title, found.problems, found.correct, found.geometric if isfinite(found.geometric) else None,
         tuple(dict.fromkeys(sources)), changed_s=changed_s,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from cupilot.cli.choices import add_device, add_json, add_precision, positive
+from cupilot.cli.choices import add_device, add_jobs, add_json, add_precision, positive
 from cupilot.cli.terminal import Terminal
 
 HELP = "measure the search on a suite of problems"
@@ -15,13 +15,13 @@ def configure(parser: ArgumentParser) -> None:
     level1 = kinds.add_parser("level1", help="all problems of KernelBench's level 1, against recorded times")
     level1.add_argument("--out", metavar="DIR", required=True, help="results, kernels and runs go there")
     level1.add_argument("--budget", metavar="N", type=positive, default=40, help="evaluations per problem (40)")
-    level1.add_argument("--resume", action="store_true", help="go on where DIR ends")
+    level1.add_argument("--resume", action="store_true", help="continue where DIR ends")
     level1.add_argument("--again", action="store_true", help="evaluate the kernels in DIR anew instead of searching")
     level1.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same results (0)")
     level1.add_argument(
         "--reuse",
         metavar="DIR",
-        help="take problems that precision makes no difference to from there, and faster kernels of others",
+        help="reuse results of precision-independent problems, and any faster kernels, from DIR",
     )
     add_precision(level1)
     ablation = kinds.add_parser("ablation", help="without guidance, without the pool, crossing code")
@@ -34,7 +34,7 @@ def configure(parser: ArgumentParser) -> None:
             "--generations", metavar="N", type=positive, default=generations,
             help=f"after the first population ({generations})",
         )  # fmt: skip
-        kind.add_argument("--jobs", metavar="N", type=positive, help="evaluations at a time (processors, at most 4)")
+        add_jobs(kind)
         add_device(kind)
         add_json(kind)
 

@@ -6,12 +6,12 @@ import secrets
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, add_precision, choose_device, prepare, seconds
+from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, add_precision, open_chosen, seconds
 from cupilot.cli.terminal import Terminal
-from cupilot.errors import UserError
 from cupilot.evolution.result import evaluation_report, repeat_report
 from cupilot.numbers import duration, ratio
-from cupilot.records import Evaluation, Kernel, Timing
+from cupilot.records import Evaluation, EvaluationRequest, TaskSource, Timing
+from cupilot.runs import read_kernel
 
 LOG_LINES = 20
 HELP = "verify and time one kernel"
@@ -26,7 +26,7 @@ def configure(parser: ArgumentParser) -> None:
         "--args", metavar="EXPRESSIONS", default="", help='what to call it with, such as "inputs[0], model.ln.eps"'
     )
     add_precision(parser)
-    parser.add_argument("--seed", metavar="N", type=int, help="of the inputs it is verified on (nobody knows)")
+    parser.add_argument("--seed", metavar="N", type=int, help="of the verification inputs (random, kept in the proof)")
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")
     parser.add_argument("--allow-torch-ops", action="store_true", help="a ModelNew may compute with PyTorch as well")
     add_json(parser)
@@ -38,12 +38,14 @@ def run(options: Namespace, terminal: Terminal) -> int:
 
     kernel = read_kernel(Path(options.kernel), options.entry, options.args, options.allow_torch_ops)
     task = load_task(Path(options.task), options.precision)
-    device = choose_device(options.device, terminal)
-    # values that no candidate can know; the proof tells them afterwards
+    device = open_chosen(options.device, terminal)
+    # no candidate can know a random seed; the proof tells it afterwards
     seed = secrets.randbits(32) if options.seed is None else options.seed
-    prepare(device, terminal)
+    request = EvaluationRequest(
+        task=TaskSource.of(task), kernel=kernel, device=device.name, seed=seed, timeout_s=options.timeout
+    )
     with terminal.steps("evaluating") as watch:
-        evaluation = Evaluator(device, seed, options.timeout, watch=watch)(task, kernel)
+        evaluation = Evaluator(lambda name: device, watch=watch, tasks=(task,))(request)
     show(evaluation, terminal)
     terminal.report(evaluation_report(evaluation) | repeat_report(task, kernel, options.timeout))
     failure = evaluation.failure
@@ -51,16 +53,6 @@ def run(options: Namespace, terminal: Terminal) -> int:
         return 0
     terminal.warn(f"{options.kernel} failed ({failure.stage}, {failure.kind}): {failure.message}")
     return 1
-
-
-def read_kernel(path: Path, entry: str, arguments: str = "", allow_torch_ops: bool = False) -> Kernel:
-    form = ("modelnew+torch" if allow_torch_ops else "modelnew") if path.suffix == ".py" else "extension"
-    try:
-        return Kernel(path.read_text(encoding="utf-8"), entry, arguments, form)
-    except OSError as error:
-        raise UserError(f"the kernel file {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"the kernel file {path} is not text in UTF-8") from error
 
 
 def show(evaluation: Evaluation, terminal: Terminal) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cupilot.cli.choices import add_precision
-from cupilot.cli.commands.evaluate import read_kernel
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
+from cupilot.runs import read_kernel
 
 if TYPE_CHECKING:
     from cupilot.export import Subject
@@ -37,13 +37,13 @@ def run(options: Namespace, terminal: Terminal) -> int:
     out = Path(options.out or f"{subject.name}-{options.to}")
     for path in export(subject, options.to, out):
         terminal.line(str(path))
-    if subject.claim is None:
+    if subject.recorded is None:
         terminal.warn(f"{options.kernel} is not verified here: cupilot evaluate does that")
     return 0
 
 
 def subject_of_options(options: Namespace) -> Subject:
-    from cupilot.evolution.claim import read_claim
+    from cupilot.evolution.recorded_result import read_recorded_result
     from cupilot.evolution.result import RESULT
     from cupilot.export import subject_of
     from cupilot.tasks import load_task
@@ -59,6 +59,6 @@ def subject_of_options(options: Namespace) -> Subject:
         raise UserError(f"{path} is a kernel without a task: give --task TASK.py")
     if path.is_dir() and not (path / RESULT).exists():
         raise UserError(f"{path} holds no finished kernel: there is no {RESULT} in it")
-    claim = read_claim(path / RESULT if path.is_dir() else path)
-    task = task_from_source(claim.task_source, claim.task, claim.precision, where=claim.task)
-    return subject_of(task, claim.kernel, claim)
+    recorded = read_recorded_result(path / RESULT if path.is_dir() else path)
+    task = task_from_source(recorded.task_source, recorded.task, recorded.precision, where=recorded.task)
+    return subject_of(task, recorded.kernel, recorded)

@@ -5,22 +5,25 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from cupilot import __version__
+from cupilot.cli.agent_options import add_models, choose_models, show_estimate
 from cupilot.cli.choices import (
     TIMEOUT_S,
     add_device,
+    add_jobs,
     add_json,
     add_precision,
     choose_device,
     positive,
     seconds,
+    settings_of,
 )
-from cupilot.cli.searching import Asked, begin, show
-from cupilot.cli.team import LLM_IN_FLIGHT, Lengths, add_models, choose_team, show_estimate
+from cupilot.cli.run_table import show_result
 from cupilot.cli.terminal import Terminal
+from cupilot.cli.terminal_observer import TerminalObserver
 from cupilot.errors import UserError
-from cupilot.evolution.store import holds_run, next_folder
-from cupilot.records import Budget, RunInfo
+from cupilot.evolution.store import holds_run
+from cupilot.records import Budget
+from cupilot.runs.agents import PromptLimits
 
 HELP = "search for a faster kernel"
 
@@ -42,7 +45,10 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="DIR", help="the run's folder (runs/<task>-<n>)")
     add_json(parser)
-    parser.add_argument("--jobs", metavar="N", type=positive, help="evaluations at a time (processors, at most 4)")
+    add_jobs(parser)
+    parser.add_argument(
+        "--in-flight", metavar="N", type=positive, help="candidates developed at a time (4, with LLM agents 12)"
+    )
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="for one candidate (60)")
     parser.add_argument("--no-roofline", action="store_true", help="search without the roofline's guidance")
     parser.add_argument("--pool", metavar="FILE", type=Path, help="the pool of strategies to ask and feed")
@@ -57,45 +63,41 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
+    from cupilot.runs import SearchOptions, optimize
     from cupilot.tasks import load_task
 
     path = Path(options.task)
     task = load_task(path, options.precision)
     kernel = read_kernel(options.kernel)
     device = choose_device(options.device, terminal)
-    agents, models = choose_team(options.agents, options.model, options.role_model, terminal)
-    info = RunInfo(
-        task.name,
-        task.source,
-        device.name,
-        agents,
-        options.seed,
-        options.population,
-        options.generations,
-        __version__,
+    models = choose_models(options.agents, options.model, options.role_model, terminal)
+    asked = SearchOptions(
+        task=task,
+        device=device,
+        folder=run_folder(options.out),
+        models=models,
+        kernel=kernel,
+        seed=options.seed,
+        population=options.population,
+        generations=options.generations,
         epochs=options.epochs,
+        patience=options.patience,
+        in_flight=options.in_flight,
         guided=not options.no_roofline,
         pooled=not options.no_pool,
-        patience=options.patience,
         timeout_s=options.timeout,
-        in_flight=LLM_IN_FLIGHT if models else 4,
         budget=Budget(
             options.max_evaluations, options.max_time, options.max_device_time, options.max_tokens, options.max_usd
         ),
-        models=models,
-        kernel=kernel,
-        precision=options.precision,
-        gpu=device.spec.name,
+        pool=options.pool,
+        prompt_limits=PromptLimits(options.prompt_tokens, options.reply_tokens),
+        replay=None if options.replay is None else Path(options.replay),
     )
-    lengths = Lengths(options.prompt_tokens, options.reply_tokens)
     if options.estimate:
-        show_estimate(info, lengths, terminal)
+        show_estimate(asked, terminal)
         return 0
-    folder = run_folder(options.out, task.name)
-    terminal.line(f"run {folder}: seed {options.seed}")
-    asked = Asked(task, device, info, folder, options.pool, lengths, options.replay, options.jobs)
-    result = begin(asked, terminal)
-    show(result, terminal, path, options.device)
+    result = optimize(asked, settings_of(options), TerminalObserver(terminal))
+    show_result(result, terminal, path, options.device)
     return 0
 
 
@@ -108,12 +110,12 @@ def read_kernel(name: str | None) -> str:
         raise UserError(f"the kernel {name} cannot be read: {error}") from error
 
 
-def run_folder(out: str | None, task: str) -> Path:
+def run_folder(out: str | None) -> Path | None:
     if out is None:
-        return next_folder(Path("runs"), task)
+        return None
     folder = Path(out)
     if holds_run(folder):
-        raise UserError(f"--out {folder} already holds a run; choose another folder, or go on with `cupilot resume`")
+        raise UserError(f"--out {folder} already holds a run; choose another folder, or use `cupilot resume`")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out {folder} is not a folder")
     return folder

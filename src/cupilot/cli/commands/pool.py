@@ -14,13 +14,13 @@ from cupilot.cli.environment import cache_folder
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
 from cupilot.numbers import duration, ratio
+from cupilot.runs.pool import POOL_FILE
 
 if TYPE_CHECKING:
     from cupilot.records.pool import PoolRecord
     from cupilot.strategies.pool import Pool
 
 HELP = "the pool of strategies that worked"
-FILE = "pool.sqlite"
 LONGEST_CELL = 20
 
 
@@ -29,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
 
     def action(name: str, text: str, function: Callable[[Namespace, Pool, Terminal], int]) -> ArgumentParser:
         found = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        found.add_argument("--pool", metavar="FILE", help=f"the pool's file ({FILE} in the cache folder)")
+        found.add_argument("--pool", metavar="FILE", help=f"the pool's file ({POOL_FILE} in the cache folder)")
         found.set_defaults(act=function)
         return found
 
@@ -52,7 +52,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace, terminal: Terminal) -> int:
     from cupilot.strategies.pool import open_pool
 
-    path = cache_folder() / FILE if options.pool is None else Path(options.pool)
+    path = cache_folder() / POOL_FILE if options.pool is None else Path(options.pool)
     # a mistyped name should not become an empty pool
     if options.pool is not None and options.action != "import" and not path.exists():
         raise UserError(f"there is no pool {path}")

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cupilot.cli.choices import TIMEOUT_S, add_json, add_precision, choose_device, prepare, seconds
-from cupilot.cli.commands.evaluate import LOG_LINES, read_kernel
+from cupilot.cli.choices import TIMEOUT_S, add_json, add_precision, open_chosen, seconds
+from cupilot.cli.commands.evaluate import LOG_LINES
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Device
 from cupilot.errors import UserError
 from cupilot.records import Failure, to_plain
+from cupilot.runs import read_kernel
 
 if TYPE_CHECKING:
     from cupilot.evaluation.profiling import Profiled
@@ -48,12 +49,11 @@ def run(options: Namespace, terminal: Terminal) -> int:
     from cupilot.tasks import load_task
 
     task = load_task(Path(options.task), options.precision)
-    devices = [choose_device(name, terminal) for name in names]
+    devices = [open_chosen(name, terminal) for name in names]
     profiler = Profiler(task, timeout_s=options.timeout)
     found: list[tuple[Profiled, Device]] = []
     failures: list[tuple[str, Failure]] = []
     for device in devices:
-        prepare(device, terminal)
         with terminal.status(f"profiling on {device.name}"):
             result = profiler(device, kernel)
         if isinstance(result, Failure):

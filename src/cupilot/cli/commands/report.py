@@ -10,8 +10,8 @@ from pathlib import Path
 
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
+from cupilot.evolution.bench_results import RESULTS_JSON
 from cupilot.evolution.result import replace_file
-from cupilot.evolution.standings import RESULTS_JSON
 from cupilot.evolution.store import FILE, holds_run
 
 HELP = "an HTML page of a run or a benchmark"

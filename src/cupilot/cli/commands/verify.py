@@ -5,12 +5,12 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from cupilot.cli.choices import add_json, choose_device, prepare
+from cupilot.cli.choices import add_json, open_chosen
 from cupilot.cli.commands.evaluate import show
 from cupilot.cli.terminal import Terminal
-from cupilot.evolution.claim import read_claim
+from cupilot.evolution.recorded_result import read_recorded_result
 from cupilot.evolution.result import evaluation_report
-from cupilot.records import Evaluation, Timing
+from cupilot.records import Evaluation, EvaluationRequest, TaskSource, Timing
 
 HELP = "repeat the evaluation in a result file"
 SAME_TIME = 1e-6
@@ -28,21 +28,24 @@ def run(options: Namespace, terminal: Terminal) -> int:
     from cupilot.tasks.load import task_from_source
 
     path = Path(options.result)
-    claim = read_claim(path)
-    proof = claim.proof
-    task = task_from_source(claim.task_source, claim.task, claim.precision, where=claim.task)
-    if digest(claim.kernel.source) != proof.source or digest(task.source) != proof.task:
+    recorded = read_recorded_result(path)
+    proof = recorded.proof
+    task = task_from_source(recorded.task_source, recorded.task, recorded.precision, where=recorded.task)
+    if digest(recorded.kernel.source) != proof.source or digest(task.source) != proof.task:
         terminal.warn(f"{path} has been altered: its sources are not those that its proof was made of")
         return 1
-    device = choose_device(claim.device, terminal)
-    prepare(device, terminal)
+    device = open_chosen(recorded.device, terminal)
+    request = EvaluationRequest(
+        task=TaskSource.of(task), kernel=recorded.kernel, device=device.name, seed=proof.seed,
+        timeout_s=recorded.timeout_s,
+    )  # fmt: skip
     with terminal.steps("evaluating once more") as watch:
-        evaluation = Evaluator(device, proof.seed, claim.timeout_s, watch=watch)(task, claim.kernel)
+        evaluation = Evaluator(lambda name: device, watch=watch, tasks=(task,))(request)
     show(evaluation, terminal)
     terminal.report(evaluation_report(evaluation))
     for text in differences(proof, evaluation.proof) if evaluation.proof is not None else ():
         terminal.line(f"not as it was: {text}")
-    problem = contradiction(claim.timing, evaluation)
+    problem = contradiction(recorded.timing, evaluation)
     if problem:
         terminal.warn(f"{path} is not confirmed: {problem}")
         return 1
@@ -51,7 +54,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
 
 
 def contradiction(timing: Timing, evaluation: Evaluation) -> str:
-    """What the repetition says against the claim, or nothing."""
+    """How the repetition contradicts the recorded result; empty if it does not."""
     if evaluation.failure is not None or evaluation.timing is None:
         return evaluation.failure.message if evaluation.failure else "the kernel was not timed"
     now = evaluation.timing

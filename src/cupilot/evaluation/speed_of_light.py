@@ -35,7 +35,7 @@ def fastest_flop_per_s(spec: GpuSpec, precision: str) -> float:
     return max(spec.fp32_flop_per_s, spec.fp16_tensor_flop_per_s / SPLIT_PRODUCTS)
 
 
-def beyond_light(task: Task, timing: Timing, spec: GpuSpec) -> Failure | None:
+def speed_of_light_failure(task: Task, timing: Timing, spec: GpuSpec) -> Failure | None:
     """A failure with the arithmetic in its message, or None."""
     measured = timing.source == "measured"
     # the results of a call may still be in the L2 when it is over

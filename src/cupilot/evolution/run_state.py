@@ -1,6 +1,6 @@
-"""What somebody who looks on knows of a run: a record, and how each event changes it.
+"""The state of a run as an observer knows it: a record, and how each event changes it.
 
-Nothing here knows how it is shown, and the search does not know that somebody looks on.
+Nothing here knows how the state is shown, and the search does not depend on being observed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class WatchedRun:
+class RunState:
     """A run as it stands; times ending in ``_s`` without more are those of one clock.
 
     ``result`` is None until the plain kernel is timed.  ``history`` is the best time after each individual,
@@ -64,18 +64,18 @@ class WatchedRun:
         return tuple(sorted((one for one in self.work if one.stage == stage), key=lambda one: one.since_s))
 
 
-def fold(state: WatchedRun, event: Progress | Step, now_s: float) -> WatchedRun:
+def fold(state: RunState, event: Progress | Step, now_s: float) -> RunState:
     """The state after an event."""
     return _stepped(state, event, now_s) if isinstance(event, Step) else _progressed(state, event)
 
 
-def _stepped(state: WatchedRun, step: Step, now_s: float) -> WatchedRun:
+def _stepped(state: RunState, step: Step, now_s: float) -> RunState:
     others = tuple(one for one in state.work if one.who != step.who)
     over = step.stage == DONE or (step.stage == REFERENCE and not step.what)
     return replace(state, work=others if over else (*others, Work(step.who, step.stage, step.what, now_s)))
 
 
-def _progressed(state: WatchedRun, progress: Progress) -> WatchedRun:
+def _progressed(state: RunState, progress: Progress) -> RunState:
     newest = progress.individual if progress.kind == "individual" else None
     history, best_s = state.history, progress.result.best.time_s
     if newest is not None and best_s is not None:

@@ -23,7 +23,7 @@ FAST = (1.0, 1.5, 2.0)
 
 
 @dataclass(frozen=True)
-class Standing:
+class BenchRow:
     """One problem.  ``baseline_ms`` is PyTorch's time and ``baseline_source`` where it is from (``recorded``,
     ``modelled`` or ``measured``); ``plain_ms`` is the first kernel's time, ``source`` where our times are from;
     ``kernel`` is a path; ``why`` says in words what went wrong where nothing is correct."""
@@ -56,7 +56,7 @@ class Standing:
         return times["pytorch"] / times[system]
 
 
-COLUMNS = tuple(each.name for each in fields(Standing))[:11]
+COLUMNS = tuple(each.name for each in fields(BenchRow))[:11]
 """What results.csv has; the rest is in results.json."""
 
 
@@ -74,15 +74,15 @@ class Figures:
 
 
 def figures(
-    standings: Sequence[Standing], speedup: Callable[[Standing], float | None] = lambda each: each.speedup
+    rows: Sequence[BenchRow], speedup: Callable[[BenchRow], float | None] = lambda each: each.speedup
 ) -> Figures:
     """Over the problems that have a speed-up; `fast` and `correct` are over all that are given."""
-    found = [value for each in standings if (value := speedup(each)) is not None and value > 0]
-    shares = [each.roofline_fraction for each in standings if each.roofline_fraction is not None]
-    count = max(len(standings), 1)
+    found = [value for each in rows if (value := speedup(each)) is not None and value > 0]
+    shares = [each.roofline_fraction for each in rows if each.roofline_fraction is not None]
+    count = max(len(rows), 1)
     return Figures(
-        len(standings),
-        sum(each.correct for each in standings),
+        len(rows),
+        sum(each.correct for each in rows),
         tuple(sum(value > p for value in found) / count for p in FAST),
         fmean(found) if found else math.nan,
         geometric_mean(found) if found else math.nan,
@@ -91,13 +91,13 @@ def figures(
     )
 
 
-def by_category(standings: Sequence[Standing]) -> dict[str, tuple[Standing, ...]]:
-    names = dict.fromkeys(each.category for each in standings)
-    return {name: tuple(each for each in standings if each.category == name) for name in names}
+def by_category(rows: Sequence[BenchRow]) -> dict[str, tuple[BenchRow, ...]]:
+    names = dict.fromkeys(each.category for each in rows)
+    return {name: tuple(each for each in rows if each.category == name) for name in names}
 
 
-def recorded_ones(standings: Sequence[Standing]) -> list[Standing]:
-    return [each for each in standings if each.baseline_source == "recorded"]
+def recorded_ones(rows: Sequence[BenchRow]) -> list[BenchRow]:
+    return [each for each in rows if each.baseline_source == "recorded"]
 
 
 def other_systems() -> tuple[str, ...]:
@@ -105,9 +105,9 @@ def other_systems() -> tuple[str, ...]:
     return tuple(system for system in SYSTEMS if system != "pytorch")
 
 
-def comparisons(standings: Sequence[Standing]) -> list[tuple[str, Figures]]:
+def comparisons(rows: Sequence[BenchRow]) -> list[tuple[str, Figures]]:
     """By category, over all recorded problems, and against other systems where their kernels are right."""
-    listed = recorded_ones(standings)
+    listed = recorded_ones(rows)
     found = [(name, figures(each)) for name, each in by_category(listed).items()]
     found.append(("all recorded", figures(listed)))
     sound = [each for each in listed if not each.broken]
@@ -116,27 +116,27 @@ def comparisons(standings: Sequence[Standing]) -> list[tuple[str, Figures]]:
         own = [each for each in sound if each.recorded_speedup(system) is not None]
         found.append((f"{TITLES[system]}, where right", others_figures(own, system)))
         found.append(("  ours on the same", figures(own)))
-    rest = [each for each in standings if each.baseline_source == "modelled"]
+    rest = [each for each in rows if each.baseline_source == "modelled"]
     if rest:
         found.append(("PyTorch modelled, the others", figures(rest)))
     return found
 
 
-def others_figures(standings: Sequence[Standing], system: str) -> Figures:
+def others_figures(rows: Sequence[BenchRow], system: str) -> Figures:
     """As the other system has them, whose kernels are right; how much of the roofline it reached is not recorded."""
-    found = figures(standings, lambda each: each.recorded_speedup(system))
-    return replace(found, correct=len(standings), roofline=math.nan)
+    found = figures(rows, lambda each: each.recorded_speedup(system))
+    return replace(found, correct=len(rows), roofline=math.nan)
 
 
 # --- files ---------------------------------------------------------------------------------------
 
 
-def write_csv(path: Path, standings: Iterable[Standing]) -> None:
+def write_csv(path: Path, rows: Iterable[BenchRow]) -> None:
     """results.csv, replaced as a whole; numbers with five digits, what is not known is empty."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for each in standings:
+    for each in rows:
         writer.writerow([_cell(getattr(each, name)) for name in COLUMNS])
     replace_file(path, text.getvalue())
 
@@ -149,18 +149,18 @@ def _cell(value: Any) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def write_standings(folder: Path, standings: Sequence[Standing]) -> None:
+def write_bench_rows(folder: Path, rows: Sequence[BenchRow]) -> None:
     """results.csv for tables and results.json with everything, each replaced as a whole."""
-    write_csv(folder / RESULTS_CSV, standings)
-    replace_file(folder / RESULTS_JSON, to_json({"results": to_plain(standings)}))
+    write_csv(folder / RESULTS_CSV, rows)
+    replace_file(folder / RESULTS_JSON, to_json({"results": to_plain(rows)}))
 
 
-def read_standings(folder: Path) -> tuple[Standing, ...]:
+def read_bench_rows(folder: Path) -> tuple[BenchRow, ...]:
     """What a folder's results.json holds; nothing when there is none."""
     path = folder / RESULTS_JSON
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(from_plain(Standing, each, where=path.name) for each in data["results"])
+        return tuple(from_plain(BenchRow, each, where=path.name) for each in data["results"])
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Agents that are watched at work: whoever looks on is told which role is writing, and the work is the same."""
+"""Agents that report which role is writing; the work is the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Evaluation, Failure, Guidance, Kernel, Strategy, Task
 
 
-class WatchedAgents:
+class ObservedAgents:
     """Passes every call on; safe to call from several threads, as the agents themselves are."""
 
     def __init__(self, agents: Agents, watch: Watch) -> None:

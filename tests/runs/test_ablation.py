@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from cupilot.contracts import Brief
-from cupilot.evolution.ablation import VARIANTS, CodeLevel, Trace, agents_of, summarize
 from cupilot.records import Individual, Kernel, Strategy
+from cupilot.runs.ablation import VARIANTS, CodeLevel, Trace, agents_of, summarize
 from cupilot.strategies import load_deck, parse
 from cupilot.testing.samples import EVALUATION, SPEC, TASK
 

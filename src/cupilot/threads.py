@@ -1,4 +1,4 @@
-"""Where evaluations run: the one place with concurrency."""
+"""Threads that never keep the program from ending."""
 
 from __future__ import annotations
 
@@ -11,75 +11,76 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Work = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
-LOOK_S = 0.5
+POLL_S = 0.5
 
 
 def wait_for(future: Future[Any]) -> None:
-    """Until it is done, whatever became of it.
+    """Wait until a future is done, however it ends.
 
-    A signal that comes just before Python begins to wait is answered only when the wait ends; so no wait is long.
+    A signal that arrives just before Python begins to wait is handled only when the wait ends, so no wait is long.
     """
     while not future.done():
         with suppress(TimeoutError, CancelledError):
-            future.exception(LOOK_S)
+            future.exception(POLL_S)
 
 
-class LocalExecutor:
-    """A fixed number of slots on this machine; what is submitted first is begun first.
+class DaemonThreads:
+    """A fixed number of threads; what is submitted first starts first.
 
-    Threads are enough: an evaluation spends its time in compiler and worker processes of its own.
-    Functions submitted here must therefore be safe to call from several threads.  The threads are daemons,
-    unlike those of the standard library's pool, whose work has to be waited for when the program ends.
+    Thread-safe.  The threads are daemons, unlike those of the standard library's pool, which the interpreter waits
+    for when it exits.
     """
 
-    def __init__(self, slots: int) -> None:
-        if slots < 1:
-            raise ValueError(f"an executor needs at least one slot, not {slots}")
-        self._slots = slots
+    def __init__(self, count: int) -> None:
+        if count < 1:
+            raise ValueError(f"at least one thread is needed, not {count}")
+        self._count = count
         self._waiting: SimpleQueue[Work | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
         self._closed = False
 
     @property
-    def slots(self) -> int:
-        return self._slots
+    def count(self) -> int:
+        return self._count
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        if self._closed:
-            raise RuntimeError("the executor is closed")
         future: Future[T] = Future()
-        self._waiting.put((future, function, arguments))
-        if len(self._threads) < self._slots:
-            thread = threading.Thread(target=self._work, name=f"cupilot-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the threads are closed")
+            self._waiting.put((future, function, arguments))
+            if len(self._threads) < self._count:
+                thread = threading.Thread(target=self._work, name=f"cupilot-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
         return future
 
     def close(self, *, cancel: bool = False) -> None:
+        """Wait for what was submitted; with ``cancel``, drop what has not started and wait for the rest."""
         self._end(cancel)
         for thread in self._threads:
             thread.join()
 
     def abandon(self) -> bool:
-        """Drop what has not started and do not wait for the rest; whether there was any."""
+        """Drop what has not started and do not wait for the rest; returns whether anything is still running."""
         self._end(cancel=True)
         for thread in self._threads:
-            thread.join(0.05)  # those that have nothing to do end now
+            thread.join(0.05)  # idle threads end now
         return self.busy
 
     @property
     def busy(self) -> bool:
-        """After the end: whether something is still running."""
+        """After `abandon`: whether anything is still running."""
         return any(thread.is_alive() for thread in self._threads)
 
     def _end(self, cancel: bool) -> None:
-        self._closed = True
+        with self._lock:
+            self._closed = True
         if cancel:
-            try:
+            with suppress(Empty):
                 while (work := self._waiting.get_nowait()) is not None:
                     work[0].cancel()
-            except Empty:
-                pass
         for _ in self._threads:
             self._waiting.put(None)
 
@@ -93,4 +94,4 @@ class LocalExecutor:
                     future.set_exception(error)
                 else:
                     future.set_result(result)
-            del work, future, function, arguments  # nothing is kept alive while waiting
+            del work, future, function, arguments  # keep nothing alive while waiting

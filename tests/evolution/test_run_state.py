@@ -10,12 +10,12 @@ from toy import ToyAgents
 
 from cupilot.contracts import DONE, REFERENCE, Brief, Step
 from cupilot.evolution.loop import Progress
-from cupilot.evolution.watched_agents import WatchedAgents
-from cupilot.evolution.watched_run import WatchedRun, Work, fold
+from cupilot.evolution.observed_agents import ObservedAgents
+from cupilot.evolution.run_state import RunState, Work, fold
 from cupilot.records import Individual, Strategy, Timing
 from cupilot.testing.samples import EVALUATION, FAILED, INDIVIDUAL, INFO, RESULT, SPEC, TASK
 
-START = WatchedRun(INFO, 100.0)
+START = RunState(INFO, 100.0)
 
 
 def timed(number: int, time_s: float) -> Individual:
@@ -102,7 +102,7 @@ def test_a_reference_is_over_when_nothing_is_said_of_it() -> None:
 
 def test_folding_leaves_the_old_state_as_it_was() -> None:
     fold(START, taken(INDIVIDUAL, INDIVIDUAL), 101.0)
-    assert WatchedRun(INFO, 100.0) == START
+    assert RunState(INFO, 100.0) == START
 
 
 # --- agents ----------------------------------------------------------------------------------
@@ -110,9 +110,9 @@ def test_folding_leaves_the_old_state_as_it_was() -> None:
 
 def test_every_role_is_seen_at_work_and_gives_what_it_gave() -> None:
     seen: list[Step] = []
-    agents, watched = ToyAgents(), WatchedAgents(ToyAgents(), seen.append)
+    agents, watched = ToyAgents(), ObservedAgents(ToyAgents(), seen.append)
     brief = Brief(TASK, SPEC)
-    calls: dict[str, Callable[[ToyAgents | WatchedAgents], object]] = {
+    calls: dict[str, Callable[[ToyAgents | ObservedAgents], object]] = {
         "generator": lambda who: who.generate(brief),
         "prophet": lambda who: who.foresee(TASK, EVALUATION, SPEC),
         "translator": lambda who: who.translate(brief, Strategy()),
@@ -132,5 +132,5 @@ def test_a_role_that_raises_is_not_at_work_any_more() -> None:
 
     seen: list[Step] = []
     with pytest.raises(ValueError, match="nothing"):
-        WatchedAgents(Silent(), seen.append).generate(Brief(TASK, SPEC))
+        ObservedAgents(Silent(), seen.append).generate(Brief(TASK, SPEC))
     assert [step.stage for step in seen] == ["writing", DONE]

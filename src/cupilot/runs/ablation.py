@@ -13,23 +13,21 @@ from __future__ import annotations
 
 import math
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from cupilot.contracts import Brief
-from cupilot.evolution.budget import Spending
-from cupilot.evolution.executor import LocalExecutor
-from cupilot.evolution.loop import Surroundings, evolve
-from cupilot.evolution.memory import Evaluator, Memory
+from cupilot.contracts import Brief, Executor
 from cupilot.evolution.store import create_store
 from cupilot.expert import Expert
 from cupilot.expert.recipe import load_recipes
-from cupilot.gpu.spec import GpuSpec
-from cupilot.records import Budget, Evaluation, Individual, Move, PoolRecord, RunInfo, Strategy, Task
+from cupilot.records import Evaluation, EvaluationRequest, Individual, Move, PoolRecord, RunInfo, Strategy, Task
+from cupilot.runs.session import Session, search
 
 SHARE = 0.95
 EPOCHS = 2
@@ -113,21 +111,20 @@ class Row:
 
 def run_ablation(
     tasks: Sequence[Task],
-    evaluator: Evaluator,
-    spec: GpuSpec,
+    session: Session,
     recall: Recall,
     seeds: Iterable[int],
     info: RunInfo,
-    jobs: int,
     on_trace: Callable[[Trace], None] = lambda trace: None,
 ) -> tuple[Trace, ...]:
     """All searches, task by task; deterministic for the same seeds and pool."""
     traces = []
     for task in tasks:
-        memory = Memory(evaluator, Spending(Budget(), lambda: 0.0))
+        shared = replace(session, executor=SharedEvaluations(session.executor, info.seed))
         for seed in seeds:
             for variant in VARIANTS:
-                trace = search(task, memory, spec, recall, replace(info, task=task.name, seed=seed), variant, jobs)
+                asked = replace(info, task=task.name, task_source=task.source, seed=seed)
+                trace = search_variant(task, shared, recall, asked, variant)
                 traces.append(trace)
                 on_trace(trace)
     return tuple(traces)
@@ -138,20 +135,43 @@ def agents_of(variant: Variant) -> Expert:
     return (CodeLevel if variant.code_level else Expert)(recipes=recipes)
 
 
-def search(
-    task: Task, evaluator: Evaluator, spec: GpuSpec, recall: Recall, info: RunInfo, variant: Variant, jobs: int
-) -> Trace:
+class SharedEvaluations:
+    """An executor that evaluates a kernel once for all searches of a task, whatever their seeds."""
+
+    def __init__(self, executor: Executor, seed: int) -> None:
+        self._executor, self._seed = executor, seed
+        self._futures: dict[str, Future[Evaluation]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def slots(self) -> int:
+        return self._executor.slots
+
+    @property
+    def busy(self) -> bool:
+        return self._executor.busy
+
+    def submit(self, request: EvaluationRequest) -> Future[Evaluation]:
+        digest = request.kernel.digest
+        with self._lock:
+            if digest not in self._futures or self._futures[digest].cancelled():
+                self._futures[digest] = self._executor.submit(replace(request, seed=self._seed))
+            return self._futures[digest]
+
+    def close(self, *, cancel: bool = False) -> None:
+        self._executor.close(cancel=cancel)
+
+    def abandon(self) -> bool:
+        return self._executor.abandon()
+
+
+def search_variant(task: Task, session: Session, recall: Recall, info: RunInfo, variant: Variant) -> Trace:
     """One search by one variant."""
-    agents = agents_of(variant)
-    asked = recall if variant.pool else lambda task, evaluation: ()
     info = replace(info, guided=variant.guided, patience=99, epochs=EPOCHS)
-    executor = LocalExecutor(jobs)
-    try:
-        with tempfile.TemporaryDirectory() as folder, closing(create_store(Path(folder) / "run")) as store:
-            evolve(task, agents, evaluator, info, Surroundings(spec, executor, store, recall=asked))
-            individuals = list(store.individuals())
-    finally:
-        executor.close(cancel=True)
+    asked = recall if variant.pool else lambda task, evaluation: ()
+    with tempfile.TemporaryDirectory() as folder, closing(create_store(Path(folder) / "run")) as store:
+        search(session, task, info, store, agents_of(variant), recall=asked, limited=False)
+        individuals = list(store.individuals())
     first = sum(1 for one in individuals if one.generation <= info.generations)
     return Trace(task.name, variant.name, info.seed, best_so_far(individuals), first)
 

@@ -1,13 +1,12 @@
-"""The pool as a run sees it: asked for similar strategies and new cards, told the best at the end of each epoch."""
+"""The pool as a run uses it: similar strategies and new cards come from it, the best of each epoch goes into it."""
 
 from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
 
-from cupilot.cli.environment import cache_folder
+from cupilot.contracts import Store
 from cupilot.errors import DataError, StoreError
-from cupilot.evolution.store import SqliteStore
 from cupilot.records import Card, Evaluation, Guidance, Individual, PoolRecord, RunInfo, Task
 from cupilot.strategies import Deck, load_deck
 
@@ -15,20 +14,20 @@ POOL_FILE = "pool.sqlite"
 SIMILAR = 6
 
 
-def pool_path(store: SqliteStore, chosen: Path | None) -> Path:
-    """The file that a run asks and feeds, also when it goes on later: the one chosen, else the user's own."""
+def pool_path(store: Store, chosen: Path | None, cache: Path) -> Path:
+    """The pool's file, the same when the run is resumed: the one chosen, else the user's own below ``cache``."""
     asked = "" if chosen is None else str(chosen.absolute())
     (kept,) = store.once("pool", str, lambda: (asked,))
-    return Path(kept) if kept else cache_folder() / POOL_FILE
+    return Path(kept) if kept else cache / POOL_FILE
 
 
-class PoolMemory:
-    """What the pool says is kept with the run, so that a run that goes on hears the same again.
+class RunPool:
+    """Answers of the pool are kept with the run, so that a resumed run gets the same ones.
 
     Records of the very same task are left out: repeating a run must not depend on having run it.
     """
 
-    def __init__(self, task: Task, info: RunInfo, store: SqliteStore, path: Path) -> None:
+    def __init__(self, task: Task, info: RunInfo, store: Store, path: Path) -> None:
         self._task = task
         self._info = info
         self._store = store
@@ -79,7 +78,7 @@ class PoolMemory:
 
 
 def shipped_records(task: Task, evaluation: Evaluation) -> tuple[PoolRecord, ...]:
-    """What the records that come with the program say: a benchmark must not depend on what was run before."""
+    """Similar records among those that come with cupilot: a benchmark must not depend on what was run before."""
     from cupilot.strategies.pool import features, open_pool
 
     with open_pool(None) as pool:

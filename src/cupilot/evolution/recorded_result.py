@@ -12,7 +12,7 @@ from cupilot.records import Kernel, Proof, Timing, from_plain
 
 
 @dataclass(frozen=True)
-class Claim:
+class RecordedResult:
     """A kernel that passed: its task, its time on a device, and the proof; ``task`` is the task's name."""
 
     task: str
@@ -26,8 +26,8 @@ class Claim:
     speedup: float | None = None
 
 
-def read_claim(path: Path) -> Claim:
-    """The claim in a result file, a run's or that of one evaluation; whatever is wrong with it is one sentence."""
+def read_recorded_result(path: Path) -> RecordedResult:
+    """What a result file says, a run's or that of one evaluation; whatever is wrong with it is one sentence."""
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -38,15 +38,15 @@ def read_claim(path: Path) -> Claim:
     if not report.get("proof") or not report.get("repeat"):
         raise UserError(f"{path} holds no proof: it is no result of a kernel that passed")
     try:
-        return _claim(report, report["repeat"])
+        return _recorded_result(report, report["repeat"])
     except (DataError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is not a result file of this version: {error}") from error
 
 
-def _claim(report: dict[str, Any], repeat: dict[str, Any]) -> Claim:
-    # a benchmark's claims have none: its PyTorch times are other people's
+def _recorded_result(report: dict[str, Any], repeat: dict[str, Any]) -> RecordedResult:
+    # a benchmark's results have none: their PyTorch times were recorded elsewhere
     task, speedup = repeat["task"], report.get("speedup")
-    return Claim(
+    return RecordedResult(
         task=str(task["name"]),
         task_source=str(task["source"]),
         precision=str(task["precision"]),

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from cupilot.errors import DataError
-from cupilot.evolution.standings import (
+from cupilot.evolution.bench_results import (
     COLUMNS,
     RESULTS_CSV,
     RESULTS_JSON,
-    Standing,
+    BenchRow,
     by_category,
     figures,
-    read_standings,
-    write_standings,
+    read_bench_rows,
+    write_bench_rows,
 )
 
-ONE = Standing(
+ONE = BenchRow(
     1, "1_one", "product", True, 2.0, 4.0, 2.0, "fp32", 0.5, 12, "kernels/1_one.cu", "recorded", "modelled",
     recorded_ms=(("pytorch", 4.0), ("cupilot", 1.0)),
 )  # fmt: skip
@@ -61,9 +61,9 @@ def test_categories_keep_their_order() -> None:
 
 
 def test_results_can_be_read_again(tmp_path: Path) -> None:
-    assert read_standings(tmp_path) == ()
-    write_standings(tmp_path, [ONE, TWO, FAILED])
-    assert read_standings(tmp_path) == (ONE, TWO, FAILED)
+    assert read_bench_rows(tmp_path) == ()
+    write_bench_rows(tmp_path, [ONE, TWO, FAILED])
+    assert read_bench_rows(tmp_path) == (ONE, TWO, FAILED)
     with (tmp_path / RESULTS_CSV).open() as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == COLUMNS
@@ -73,4 +73,4 @@ def test_results_can_be_read_again(tmp_path: Path) -> None:
 def test_a_damaged_file_is_said_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / RESULTS_JSON).write_text("{")
     with pytest.raises(DataError, match="no result of this version"):
-        read_standings(tmp_path)
+        read_bench_rows(tmp_path)

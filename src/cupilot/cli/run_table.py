@@ -1,0 +1,48 @@
+"""The table at the end of a run: plain kernel, best kernel, PyTorch, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from cupilot.cli.commands.evaluate import timing_cells
+from cupilot.cli.terminal import Terminal
+from cupilot.evolution.loop import WHY
+from cupilot.evolution.result import BEST, moves_text, run_report
+from cupilot.numbers import ratio
+from cupilot.records import Individual, RunResult
+
+
+def show_result(result: RunResult, terminal: Terminal, task: Path, device: str | None) -> None:
+    """Print the result, and how the best kernel came about."""
+    plain_s = time_s(result.first)
+    rows = []
+    for title, individual in (("plain kernel", result.first), ("best kernel", result.best)):
+        timing = individual.evaluation.timing
+        assert timing is not None
+        time, limit, source = timing_cells(timing)
+        rows.append((title, time, ratio(individual.evaluation.speedup), ratio(plain_s / timing.time_s), limit, source))
+    baseline = result.best.evaluation.baseline
+    if baseline is not None:
+        time, limit, source = timing_cells(baseline)
+        rows.append(("PyTorch eager", time, ratio(1.0), ratio(plain_s / baseline.time_s), limit, source))
+    terminal.line()
+    terminal.table(("", "time", "vs PyTorch", "vs plain", "limit", "source"), rows, emphasis=1)
+    terminal.line()
+    terminal.line(f"strategy: {moves_text(result.best.strategy) or 'none; the plain kernel was not beaten'}")
+    terminal.line(f"stopped: {WHY[result.stopped]} ({result.evaluations} evaluated, {result.failures} failed)")
+    terminal.line(f"kernel: {Path(result.folder) / BEST}")
+    command = ["cupilot", "evaluate", str(Path(result.folder) / BEST), "--task", str(task)]
+    if device is not None:
+        command += ["--device", device]
+    if result.info.precision != "fp32":
+        command += ["--precision", result.info.precision]
+    if result.stopped == "interrupted":
+        terminal.line(f"resume: {shlex.join(('cupilot', 'resume', result.folder))}")
+    terminal.line(f"next: {shlex.join(command)}")
+    terminal.report(run_report(result))
+
+
+def time_s(individual: Individual) -> float:
+    assert individual.time_s is not None, "only timed individuals are shown"
+    return individual.time_s
