@@ -12,7 +12,7 @@ from selenium.common.exceptions import NoSuchElementException, StaleElementRefer
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
-from ui_site import TOKEN, Site, begin_run, individual, is_alive, make_run, make_suite, site, standing, wait_for
+from ui_site import TOKEN, Site, begin_run, individual, is_alive, make_run, make_suite, site, row, wait_for
 
 from cupilot.report import run_report
 
@@ -152,13 +152,13 @@ def test_a_real_report_fits(tmp_path: Path, visit: Visit, width: int) -> None:
 
 
 def test_a_benchmark_is_listed_followed_and_its_runs_are_reached(tmp_path: Path, visit: Visit) -> None:
-    make_suite(tmp_path / "level1", standing(1))
+    make_suite(tmp_path / "level1", row(1))
     with site(tmp_path, report=run_report) as found:
         person = visit(found)
         person.open("/")
         person.waits_for_events()
         person.sees("level1 1 of 1 2.00× modelled, recorded", "#suites")
-        make_suite(tmp_path / "level1", standing(1), standing(2, None))
+        make_suite(tmp_path / "level1", row(1), row(2, None))
         person.sees("level1 1 of 2", "#suites")
         person.takes_picture("benchmarks")
 
@@ -170,7 +170,7 @@ def test_a_benchmark_is_listed_followed_and_its_runs_are_reached(tmp_path: Path,
         wait_for(lambda: person.all("#chart svg"))
         person.chrome.switch_to.default_content()
         person.one("#runs summary").click()
-        make_suite(tmp_path / "level1", standing(1), standing(2, None), standing(3, 4.0))
+        make_suite(tmp_path / "level1", row(1), row(2, None), row(3, 4.0))
         person.sees("1 problem is newer")
         assert "level1/runs/1_relu" in person.text("#runs"), "news does not close what was opened"
         person.takes_picture("benchmark")
@@ -280,7 +280,7 @@ def test_two_runs_are_compared(tmp_path: Path, visit: Visit) -> None:
 def test_pages_fit_a_phone_and_are_dark_where_asked(tmp_path: Path, visit: Visit, path: str) -> None:
     make_run(tmp_path / "relu-1")
     make_run(tmp_path / "a-longer-name-of-a-run", (8e-6,), stopped="")
-    make_suite(tmp_path / "relu-1-suite", standing(1))
+    make_suite(tmp_path / "relu-1-suite", row(1))
     with site(tmp_path) as found:
         person = visit(found)
         person.chrome.set_window_size(390, 850)
