@@ -77,3 +77,10 @@ def test_a_sample_is_confirmed(number):
 @pytest.mark.parametrize(("precision", "number"), [(p, number) for p, numbers in SLOW.items() for number in numbers])
 def test_a_larger_sample_is_confirmed(precision, number):
     confirm(precision, number)
+
+
+def test_identical_files_are_stored_once() -> None:
+    first: dict[bytes, Path] = {}
+    for path in sorted(path for path in ROOT.rglob("*") if path.is_file() and not path.is_symlink()):
+        same = first.setdefault(path.read_bytes(), path)
+        assert same == path, f"{path} is {same} again: run benchmarks/link_kernels.py"
