@@ -1,8 +1,7 @@
 """Run the user's task file: a fresh namespace, no lasting effects, mistakes as one sentence.
 
 The file is trusted (it is the user's own); what is guarded against is its mistakes, not malice.
-Its module is not registered in ``sys.modules``, so a file that pickles its own classes or imports
-files beside it is not covered.
+Its module is not registered in ``sys.modules``, so a file that pickles its own classes is not covered.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cupilot.errors import TaskError
 from cupilot.records import ITEM_BYTES, Argument, Task, TaskSource, TensorSpec
+from cupilot.tasks.embed import embed_imports
 from cupilot.tasks.execute import build_model, draw_inputs, isolated, read_source, run_model, run_source
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 def load_task(path: Path, precision: str = "fp32") -> Task:
     """The task in a KernelBench-form file; anything wrong is a `TaskError` in one sentence."""
-    return task_from_source(read_source(path), path.stem, precision, where=str(path))
+    return task_from_source(embed_imports(read_source(path), path.parent), path.stem, precision, where=str(path))
 
 
 def load_source(task: TaskSource) -> Task:
