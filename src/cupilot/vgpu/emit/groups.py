@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cupilot.vgpu.lower.table import access_of
+from cupilot.vgpu.lower.table import access_of, orders
 from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Address, Instruction, Operand, Reg, Symbol, Vector
 
-# instructions that leave shared memory alone, beside arithmetic; everything else closes the groups
-WRITING = frozenset(
-    {"st", "atom", "red", "bar", "barrier", "call", "cp", "mbarrier", "fence", "membar", "stmatrix", "wmma", "ldmatrix"}
-)
-HARMLESS_STORES = ("global", "local", "param")
 RELAXED = ("volatile", "relaxed", "acquire", "mmio")
 MOST_BYTES = 64 * 4  # of one lane
 
@@ -45,9 +40,7 @@ def find_groups(code: Sequence[Instruction]) -> dict[int, tuple[Group, int]]:
     open_groups: dict[tuple[Reg | Symbol | None, int, int], Group] = {}
     groups: list[Group] = []
     for instruction in code:
-        if instruction.opcode in WRITING and not (
-            instruction.opcode == "st" and any(map(instruction.has, HARMLESS_STORES))
-        ):
+        if orders(instruction, "shared"):
             open_groups.clear()
         elif (key := _key(instruction)) is not None:
             group = open_groups.get(key)

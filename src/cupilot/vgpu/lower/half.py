@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cupilot.vgpu.lower.floating import select_float, special_function
+from cupilot.vgpu.lower.families.floating import select_float, special_function
 from cupilot.vgpu.lower.lanes import Lanes, lanes_of, type_name
 from cupilot.vgpu.lower.rounding import odd_float, odd_sum, saturate
-from cupilot.vgpu.lower.table import Lowering, Opcode
+from cupilot.vgpu.lower.table import Lowering
 from cupilot.vgpu.ptx.syntax import Instruction
 
 if TYPE_CHECKING:
@@ -143,6 +143,3 @@ def _sign(o: Lanes, i: Instruction, name: str, values: list[str]) -> str:
 
 add_half, mul_half, fma_half = _elements(_sum), _elements(_product), _elements(_fma)
 minmax_half, special_half, sign_half = _elements(_minmax), _elements(_special), _elements(_sign)
-
-# shared opcodes are in the family arithmetic
-OPCODES: dict[str, Opcode] = {}

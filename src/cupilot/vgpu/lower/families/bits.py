@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cupilot.vgpu.lower.lanes import INT, Lanes, lanes_of
-from cupilot.vgpu.lower.table import Lowering, Opcode
+from cupilot.vgpu.lower.table import Opcode
 from cupilot.vgpu.ptx.syntax import Imm, Instruction, Operand, Pair, Reg
 
 if TYPE_CHECKING:
@@ -260,12 +260,28 @@ def _funnel(e: Emitter, i: Instruction) -> None:
     o.put(i.operands[0], result, "i32")
 
 
-def _named(lower: Lowering, *names: str) -> dict[str, Opcode]:
-    return {name: Opcode(lower, name) for name in names}
-
-
+ORDER = 40
 OPCODES = {
-    **_named(_count, "popc", "clz"), **_named(_reverse, "brev"), **_named(_bfind, "bfind"), **_named(_fns, "fns"),
-    **_named(_bfe, "bfe"), **_named(_bfi, "bfi"), **_named(_bmsk, "bmsk"), **_named(_szext, "szext"),
-    **_named(_prmt, "prmt"), **_named(_lop3, "lop3"), **_named(_funnel, "shf"),
-}  # fmt: skip
+    "popc": Opcode(_count, "popc", kind="logic", forms=("popc.{b32,b64}",), operands="%r1, %rd2"),
+    "clz": Opcode(_count, "clz", kind="logic", forms=("clz.{b32,b64}",), operands="%r1, %rd2"),
+    "brev": Opcode(_reverse, "brev", kind="logic", forms=("brev.{b32,b64}",), operands="%rd1, %rd2"),
+    "bfind": Opcode(
+        _bfind, "bfind", kind="logic", forms=("bfind{,.shiftamt}.{u32,s32,u64,s64}",), operands="%r1, %rd2"
+    ),
+    "fns": Opcode(_fns, "fns", kind="logic", forms=("fns.b32",), operands="%r1, %r2, %r3, %r4"),
+    "bfe": Opcode(_bfe, "bfe", kind="logic", forms=("bfe.{u32,s32,u64,s64}",), operands="%rd1, %rd2, %r3, %r4"),
+    "bfi": Opcode(_bfi, "bfi", kind="logic", forms=("bfi.{b32,b64}",), operands="%rd1, %rd2, %rd3, %r4, %r5"),
+    "bmsk": Opcode(_bmsk, "bmsk", kind="logic", forms=("bmsk.{clamp,wrap}.b32",), operands="%r1, %r2, %r3"),
+    "szext": Opcode(_szext, "szext", kind="logic", forms=("szext.{clamp,wrap}.{u32,s32}",), operands="%r1, %r2, %r3"),
+    "prmt": Opcode(
+        _prmt, "prmt", kind="logic", forms=("prmt.b32{,.f4e,.b4e,.rc8,.ecl,.ecr,.rc16}",), operands="%r1, %r2, %r3, %r4"
+    ),
+    "lop3": Opcode(
+        _lop3,
+        "lop3",
+        kind="logic",
+        forms=("lop3.b32", "lop3.{and,or}.b32 %r1|%p1, %r2, %r3, %r4, 0x96, %p2"),
+        operands="%r1, %r2, %r3, %r4, 0x3a",
+    ),
+    "shf": Opcode(_funnel, "shf", kind="logic", forms=("shf.{l,r}.{clamp,wrap}.b32",), operands="%r1, %r2, %r3, %r4"),
+}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cupilot.vgpu.lower.half import narrow, widen
 from cupilot.vgpu.lower.lanes import FLOATS, Lanes, lanes_of
 from cupilot.vgpu.lower.narrow import PACKED, clamp, convert_packed, pack_integers
+from cupilot.vgpu.lower.pipes import PRECISION
 from cupilot.vgpu.lower.rounding import RELU, SAT, SATFINITE, converted, directed, flush, mode_of, saturate
 from cupilot.vgpu.lower.table import Opcode
 from cupilot.vgpu.ptx.syntax import Instruction, Reg
@@ -160,4 +161,35 @@ def _put_integer(o: Lanes, i: Instruction, value: str, to: str) -> None:
     o.put(target, value, have)
 
 
-OPCODES = {"cvt": Opcode(_cvt, "cvt")}
+ORDER = 80
+OPCODES = {
+    "cvt": Opcode(
+        _cvt,
+        "cvt",
+        pipe=lambda i: PRECISION.get(i.mods[-1], "int"),  # that of the source
+        kind="convert",
+        forms=(
+            "cvt{,.sat}.{u8,s8,u16,s16,u32,s32,u64,s64}.{u8,s8,u16,s16,u32,s32,u64,s64}",
+            "cvt{.rni,.rzi,.rmi,.rpi}{,.ftz}{,.sat}.{u8,s8,u16,s16,u32,s32,u64,s64}.{f32,f16}",
+            "cvt{.rni,.rzi,.rmi,.rpi}.{u8,s8,u16,s16,u32,s32,u64,s64}.{f64,bf16}",
+            "cvt{.rn,.rz,.rm,.rp}{,.sat}.{f16,f32,f64}.{u8,s8,u16,s16,u32,s32,u64,s64}",
+            "cvt{.rn,.rz,.rm,.rp}.bf16.{u8,s8,u16,s16,u32,s32,u64,s64}",
+            "cvt{,.ftz}{,.sat}.{f32,f64}.f16",
+            "cvt{.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32.f64",
+            "cvt{,.ftz}{,.sat}.f64.f32",
+            "cvt{,.rni,.rzi,.rmi,.rpi}.{f32.f32,f64.f64}",
+            "cvt{.rn,.rz,.rm,.rp}.f16.{f32,f64}",
+            "cvt{.rn,.rz}{,.relu}{,.satfinite}.{f16,bf16}.f32",
+            "cvt.f32.bf16",
+            "cvt{.rn,.rz}{,.relu}.{f16x2,bf16x2}.f32 %r1, %f1, %f2",
+            "cvt.rn.satfinite{,.relu}.{e4m3x2,e5m2x2}.f32 %rs1, %f1, %f2",
+            "cvt.rn.satfinite{,.relu}.{e4m3x2,e5m2x2}.f16x2",
+            "cvt.rn{,.relu}.f16x2.{e4m3x2,e5m2x2}",
+            "cvt.{rna,rn,rz}{,.satfinite}.tf32.f32",
+            "cvt.pack.sat.{u16,s16}.s32 %r1, %r2, %r3",
+            "cvt.pack.sat.{u2,s2,u4,s4,u8,s8}.s32.b32 %r1, %r2, %r3, %r4",
+        ),
+        operands="%rd1, %rd2",
+        missing=("cvt.rs.f16x2.f32", "cvt.rn.satfinite.e2m1x2.f32", "cvt.rp.satfinite.ue8m0x2.f32"),
+    ),
+}

@@ -33,4 +33,10 @@ def _lower(e: Emitter, i: Instruction) -> None:
     o.put(i.operands[0], o.runtime("vg_video", values, "i32", "i32", numbers), "i32")
 
 
-OPCODES = {f"{name}{count}": Opcode(_lower, f"{name}{count}") for name in OPERATIONS for count in (2, 4)}
+ORDER = 100
+OPCODES = {
+    name: Opcode(
+        _lower, name, forms=(name + ".{u32,s32}.{u32,s32}.{u32,s32}{,.sat,.add}",), operands="%r1, %r2, %r3, %r4"
+    )
+    for name in (f"{operation}{count}" for operation in OPERATIONS for count in (2, 4))
+}

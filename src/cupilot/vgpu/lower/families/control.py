@@ -80,16 +80,66 @@ def _barrier_writes(i: Instruction) -> int:
     return 1 if i.has("result") else 0
 
 
+ORDER = 160
 OPCODES = {
-    "bra": Opcode(_ends_block, "bra", writes=0),
-    "ret": Opcode(_ends_block, "ret", writes=0),
-    "exit": Opcode(_ends_block, "exit", writes=0),
-    "trap": Opcode(_ends_block, "trap", writes=0),
-    "bar": Opcode(_barrier, "bar", writes=_barrier_writes),
-    "barrier": Opcode(_barrier, "barrier", writes=_barrier_writes),
-    "brkpt": Opcode(_nothing, "brkpt", writes=0),
-    "nanosleep": Opcode(_sleep, "nanosleep", writes=0),
-    "setmaxnreg": Opcode(_nothing, "setmaxnreg", writes=0),
-    "griddepcontrol": Opcode(_nothing, "griddepcontrol", writes=0),
-    "pmevent": Opcode(_nothing, "pmevent", writes=0),
+    "bra": Opcode(
+        _ends_block, "bra", writes=0, pipe="control", kind="branch", forms=("bra{,.uni} $END",), notes="also brx.idx"
+    ),
+    "ret": Opcode(_ends_block, "ret", writes=0, pipe="control", kind="branch", forms=("ret{,.uni}",)),
+    "exit": Opcode(_ends_block, "exit", writes=0, pipe="control", kind="branch", forms=("exit",)),
+    "trap": Opcode(_ends_block, "trap", writes=0, pipe="control", kind="branch", forms=("trap",)),
+    "bar": Opcode(
+        _barrier,
+        "bar",
+        writes=_barrier_writes,
+        orders=("global", "shared"),
+        pipe="control",
+        kind="barrier",
+        forms=(
+            "bar.sync 0",
+            "bar.sync %r1, 64",
+            "bar.arrive 1, 64",
+            "bar.red.popc.u32 %r1, 0, %p1",
+            "bar.red{.and,.or}.pred %p1, 0, !%p2",
+            "bar.warp.sync -1",
+        ),
+        notes="a guarded barrier is refused",
+    ),
+    "barrier": Opcode(
+        _barrier,
+        "barrier",
+        writes=_barrier_writes,
+        orders=("global", "shared"),
+        pipe="control",
+        kind="barrier",
+        forms=(
+            "barrier.sync{,.aligned} 0",
+            "barrier.cta.sync 2, 64",
+            "barrier.cta.arrive 1, 64",
+            "barrier.red.popc.u32 %r1, 0, %p1",
+            "barrier.cta.red{.and,.or}.aligned.pred %p1, 0, !%p2",
+        ),
+        notes="a guarded barrier is refused",
+    ),
+    "brkpt": Opcode(_nothing, "brkpt", writes=0, pipe="control", kind="branch", forms=("brkpt",), notes="no effect"),
+    "nanosleep": Opcode(
+        _sleep, "nanosleep", writes=0, pipe="control", forms=("nanosleep.u32 %r1",), notes="no time passes"
+    ),
+    "setmaxnreg": Opcode(
+        _nothing,
+        "setmaxnreg",
+        writes=0,
+        pipe="control",
+        forms=("setmaxnreg.{inc,dec}.sync.aligned.u32 64",),
+        notes="no effect",
+    ),
+    "griddepcontrol": Opcode(
+        _nothing,
+        "griddepcontrol",
+        writes=0,
+        pipe="control",
+        forms=("griddepcontrol.{wait,launch_dependents}",),
+        notes="no effect: launches run one after the other",
+    ),
+    "pmevent": Opcode(_nothing, "pmevent", writes=0, pipe="control", forms=("pmevent 3",), notes="no effect"),
 }

@@ -31,6 +31,15 @@ def space_of(instruction: Instruction) -> str:
     return "generic"
 
 
+def _from_global(i: Instruction) -> bool:
+    return space_of(i) in ("global", "generic")
+
+
+def _stored_spaces(i: Instruction) -> tuple[str, ...]:
+    space = space_of(i)
+    return ("global", "shared") if space == "generic" else (space,)
+
+
 def _items(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Vector) else (operand,)
 
@@ -179,12 +188,91 @@ def _nothing(e: Emitter, i: Instruction) -> None:
     """Prefetches and hints: caches are modelled."""
 
 
+ORDER = 110
 OPCODES = {
-    "ld": Opcode(_load, "ld", varies=lambda i: space_of(i) != "param"),
-    "ldu": Opcode(_load, "ldu", varies=lambda i: True),
-    "st": Opcode(_store, "st", writes=0),
-    "membar": Opcode(_fence, "membar", writes=0),
-    "fence": Opcode(_fence, "fence", writes=0),
-    "prefetch": Opcode(_nothing, "prefetch", writes=0),
-    "prefetchu": Opcode(_nothing, "prefetchu", writes=0),
+    "ld": Opcode(
+        _load,
+        "ld",
+        varies=lambda i: space_of(i) != "param",
+        round_trip=_from_global,
+        pipe=lambda i: "control" if space_of(i) == "param" else "lsu",
+        kind=lambda i: "parameter" if space_of(i) == "param" else "load",
+        forms=(
+            "ld{,.weak,.volatile,.relaxed.gpu,.acquire.sys}{,.global,.shared,.local}"
+            ".{b8,u8,s8,b16,u16,s16,b32,u32,s32,b64,u64,s64,f32,f64}",
+            "ld.global{.ca,.cg,.cs,.lu,.cv,.nc,.nc.L1::no_allocate.L2::128B}.u32",
+            "ld.const.{u8,u32,u64}",
+            "ld.param.u32 %r1, [p1]",
+            "ld{,.global,.shared,.local}.v2.{u8,u16,u32,u64} {%rd1, %rd2}, [%rd3]",
+            "ld{,.global,.shared,.local}.v4.{u8,u16,u32} {%r1, %r2, %r3, %r4}, [%rd3]",
+            "ld.global.u32 %r1, [variable+4]",
+            "ld.shared.u32 %r1, [tile+4]",
+        ),
+        operands="%rd1, [%rd2+8]",
+        missing=("ld.global.v8.f32 {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}, [%rd1]", "ld.global.b128 %q1, [%rd1]"),
+        notes="cache operators and eviction hints change nothing; no distributed shared memory",
+    ),
+    "ldu": Opcode(
+        _load,
+        "ldu",
+        varies=True,
+        pipe="lsu",
+        kind="load",
+        forms=("ldu.global.{u8,s8,u16,s16,u32,s32,u64,s64,f32,f64}", "ldu.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd3]"),
+        operands="%rd1, [%rd2]",
+    ),
+    "st": Opcode(
+        _store,
+        "st",
+        writes=0,
+        orders=_stored_spaces,
+        pipe="lsu",
+        kind=lambda i: "parameter" if space_of(i) == "param" else "store",
+        forms=(
+            "st{,.weak,.volatile,.relaxed.gpu,.release.sys}{,.global,.shared,.local}"
+            ".{b8,u8,s8,b16,u16,s16,b32,u32,s32,b64,u64,s64,f32,f64}",
+            "st.global{.wb,.cg,.cs,.wt}.u32",
+            "st{,.global,.shared,.local}.v2.{u8,u16,u32,u64} [%rd3], {%rd1, %rd2}",
+            "st{,.global,.shared,.local}.v4.{u8,u16,u32} [%rd3], {%r1, %r2, %r3, %r4}",
+        ),
+        operands="[%rd2+8], %rd1",
+        missing=(
+            "st.global.v8.f32 [%rd1], {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}",
+            "st.global.b128 [%rd1], %q1",
+            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r1], %r2, [%r3]",
+        ),
+        notes="cache operators and eviction hints change nothing; no distributed shared memory",
+    ),
+    "membar": Opcode(
+        _fence, "membar", writes=0, orders=("shared",), pipe="control", kind="fence", forms=("membar.{cta,gl,sys}",)
+    ),
+    "fence": Opcode(
+        _fence,
+        "fence",
+        writes=0,
+        orders=("shared",),
+        pipe="control",
+        kind="fence",
+        forms=("fence{,.sc,.acq_rel}.{cta,gpu,sys}", "fence.proxy.async", "fence.mbarrier_init.release.cluster"),
+    ),
+    "prefetch": Opcode(
+        _nothing,
+        "prefetch",
+        writes=0,
+        pipe="lsu",
+        kind="prefetch",
+        forms=("prefetch{,.global,.local}.{L1,L2}",),
+        operands="[%rd1]",
+        notes="no effect",
+    ),
+    "prefetchu": Opcode(
+        _nothing,
+        "prefetchu",
+        writes=0,
+        pipe="lsu",
+        kind="prefetch",
+        forms=("prefetchu.L1",),
+        operands="[%rd1]",
+        notes="no effect",
+    ),
 }

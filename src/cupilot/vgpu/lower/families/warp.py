@@ -220,11 +220,51 @@ def _redux(e: Emitter, i: Instruction) -> None:
     e.put(target, e.op("load <32 x i32>, ptr %data, align 64"), "i32", True)
 
 
+ORDER = 150
 OPCODES = {
-    "shfl": Opcode(_shuffle, "shfl.sync", varies=lambda i: True),
-    "vote": Opcode(_vote, "vote.sync", varies=lambda i: True),
-    "match": Opcode(_match, "match.sync", varies=lambda i: True),
-    "redux": Opcode(_redux, "redux.sync", varies=lambda i: True),
-    "activemask": Opcode(_activemask, "activemask", varies=lambda i: True),
-    "elect": Opcode(_elect, "elect.sync", varies=lambda i: True),
+    "shfl": Opcode(
+        _shuffle,
+        "shfl.sync",
+        varies=True,
+        pipe="lsu",
+        kind="warp",
+        forms=(
+            "shfl.sync{.up,.down,.bfly,.idx}.b32",
+            "shfl.sync.idx.b32 %r1|%p1, %r2, 3, 31, -1",
+            "shfl{.up,.down,.bfly,.idx}.b32 %r1|%p1, %r2, %r3, %r4",
+        ),
+        operands="%r1, %r2, %r3, %r4, %r5",
+    ),
+    "vote": Opcode(
+        _vote,
+        "vote.sync",
+        varies=True,
+        kind="warp",
+        forms=("vote.sync{.all,.any,.uni}.pred", "vote.sync.ballot.b32 %r1, %p1, -1", "vote.ballot.b32 %r1, %p1"),
+        operands="%p1, !%p2, %r1",
+    ),
+    "match": Opcode(
+        _match,
+        "match.sync",
+        varies=True,
+        kind="warp",
+        forms=("match.any.sync.{b32,b64}", "match.all.sync.{b32,b64} %r1|%p1, %rd2, %r3"),
+        operands="%r1, %rd2, %r3",
+    ),
+    "redux": Opcode(
+        _redux,
+        "redux.sync",
+        varies=True,
+        kind="warp",
+        forms=(
+            "redux.sync.{add,min,max}.{u32,s32}",
+            "redux.sync.{and,or,xor}.b32",
+            "redux.sync.{min,max}{,.abs}{,.NaN}.f32",
+        ),
+        operands="%r1, %r2, %r3",
+    ),
+    "activemask": Opcode(
+        _activemask, "activemask", varies=True, kind="warp", forms=("activemask.b32",), operands="%r1"
+    ),
+    "elect": Opcode(_elect, "elect.sync", varies=True, kind="warp", forms=("elect.sync",), operands="%r1|%p1, -1"),
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cupilot.vgpu.lower.atomic import OPERATIONS
+from cupilot.vgpu.lower.families.atomic import OPERATIONS
 from cupilot.vgpu.lower.table import Opcode
 from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Imm, Instruction, Not, Operand, Reg
 
@@ -181,7 +181,7 @@ def _barrier_head(e: Emitter, i: Instruction, address: Operand) -> str:
     """The arguments that all functions of barriers begin with; without a space addresses are generic."""
     shared = any(mod in SHARED for mod in i.mods)
     e.line(f"store <32 x i64> {_long_address(e, address, shared)}, ptr %addresses, align 64")
-    site = e.site("shared", 8, store=True)
+    site = e.site("shared", 8, store=True, atomic=True)
     return f"ptr %c, ptr %w, i32 {site}, ptr %addresses, i32 {e.lane_mask()}, i32 {int(not shared)}"
 
 
@@ -248,12 +248,67 @@ def _pending_count(e: Emitter, i: Instruction) -> None:
     e.put(result, value, "i32", vector)
 
 
+def _is_copy(i: Instruction) -> bool:
+    """Not the commit of a group, a wait, an arrival at a barrier or a prefetch."""
+    return not any(mod in ("commit_group", "wait_group", "wait_all", "mbarrier", "prefetch") for mod in i.mods[:3])
+
+
 def _barrier_writes(i: Instruction) -> int:
     return int(i.mods[0] in ("arrive", "arrive_drop", "test_wait", "try_wait", "pending_count"))
 
 
-OPCODES: dict[str, Opcode] = {
-    "cp": Opcode(_any_copy, "cp.async", writes=0),
-    # lanes that arrive find what the lanes before them left; lanes that test find the same
-    "mbarrier": Opcode(_barrier, "mbarrier", writes=_barrier_writes, varies=lambda i: i.mods[0].startswith("arrive")),
+ORDER = 130
+OPCODES = {
+    "cp": Opcode(
+        _any_copy,
+        "cp.async",
+        writes=0,
+        orders=("shared",),
+        round_trip=_is_copy,
+        pipe="lsu",
+        kind="copy",
+        forms=(
+            "cp.async{.ca,.cg}.shared.global{,.L2::cache_hint}{,.L2::64B,.L2::128B,.L2::256B}"
+            " [%r1], [%rd1], 16, %r2, %rd2",
+            "cp.async.ca.shared.global [%r1], [%rd1], {4,8,16}",
+            "cp.async.ca.shared.global [%r1], [%rd1], 4, %p1",
+            "cp.async.commit_group",
+            "cp.async.wait_group 1",
+            "cp.async.wait_all",
+            "cp.async.mbarrier.arrive{,.noinc}.shared.b64 [%r1]",
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], %r2, [%r3]",
+            "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], %r2",
+            "cp.async.bulk.commit_group",
+            "cp.async.bulk.wait_group{,.read} 0",
+            "cp.async.bulk.prefetch.L2.global [%rd1], %r2",
+            "cp.reduce.async.bulk.global.shared::cta.bulk_group.{add,min,max}.{u32,s32,u64} [%rd1], [%r1], %r2",
+            "cp.reduce.async.bulk.global.shared::cta.bulk_group.add{.f32,.f64,.noftz.f16,.noftz.bf16}"
+            " [%rd1], [%r1], %r2",
+        ),
+        missing=(
+            "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], [%r2]",
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+            " [%r1], [%rd1], %r2, [%r3], %rs1",
+        ),
+    ),
+    "mbarrier": Opcode(
+        _barrier,
+        "mbarrier",
+        writes=_barrier_writes,
+        varies=lambda i: i.mods[0].startswith("arrive"),  # lanes arrive one after the other; a test is the same for all
+        orders=("shared",),
+        pipe="lsu",
+        kind="atomic",
+        forms=(
+            "mbarrier.init{,.shared,.shared::cta}.b64 [%rd1], %r1",
+            "mbarrier.inval{,.shared}.b64 [%rd1]",
+            "mbarrier.{expect_tx,complete_tx}.relaxed.cta.shared::cta.b64 [%rd1], %r1",
+            "mbarrier.{arrive,arrive_drop}{,.release.cta}{,.shared::cta}.b64 %rd2, [%rd1], %r1",
+            "mbarrier.{arrive,arrive_drop}.noComplete.shared.b64 %rd2, [%rd1], %r1",
+            "mbarrier.arrive.expect_tx{,.release.cta}.shared::cta.b64 %rd2, [%rd1], %r1",
+            "mbarrier.{test_wait,try_wait}{,.acquire.cta}{,.shared::cta}.b64 %p1, [%rd1], %rd2",
+            "mbarrier.{test_wait,try_wait}.parity.shared.b64 %p1, [%rd1], %r1",
+            "mbarrier.pending_count.b64 %r1, %rd1",
+        ),
+    ),
 }

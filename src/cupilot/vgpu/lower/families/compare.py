@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cupilot.vgpu.lower.half import flush_half, join, split, widen
 from cupilot.vgpu.lower.lanes import FLOATS, HALVES, INT, Lanes, lanes_of
+from cupilot.vgpu.lower.pipes import int_or_fp64
 from cupilot.vgpu.lower.rounding import flush
 from cupilot.vgpu.lower.table import Opcode
 from cupilot.vgpu.ptx.syntax import Instruction, Pair, Reg
@@ -131,9 +132,56 @@ def _slct(e: Emitter, i: Instruction) -> None:
     o.put(i.operands[0], o.select(chosen, kind, a, b), kind)
 
 
+ORDER = 60
 OPCODES = {
-    "setp": Opcode(_setp, "setp"),
-    "set": Opcode(_set, "set"),
-    "selp": Opcode(_selp, "selp"),
-    "slct": Opcode(_slct, "slct"),
+    "setp": Opcode(
+        _setp,
+        "setp",
+        pipe=int_or_fp64,
+        kind="compare",
+        forms=(
+            "setp.{eq,ne}.{b16,b32,b64}",
+            "setp.{eq,ne,lt,le,gt,ge}.{u16,s16,u32,s32,u64,s64}",
+            "setp.{lo,ls,hi,hs}.{u16,u32,u64}",
+            "setp.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}{,.ftz}.{f32,f16,f16x2}",
+            "setp.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}.{f64,bf16,bf16x2}",
+            "setp.lt.{and,or,xor}.s32 %p1|%p2, %r1, %r2, !%p3",
+        ),
+        operands="%p1|%p2, %rd1, %rd2",
+    ),
+    "set": Opcode(
+        _set,
+        "set",
+        pipe=int_or_fp64,
+        kind="compare",
+        forms=(
+            "set.{eq,ne,lt,le,gt,ge}.{u32,s32,f32}.{u16,s16,u32,s32,u64,s64}",
+            "set.{lt,geu,num,nan}{,.ftz}.{u32,s32,f32}.f32",
+            "set.{lt,geu}.{u32,s32,f32}.f64",
+            "set.lt.{f16,bf16,u16,s16}.f16",
+            "set.lt.{f16x2}.f16x2",
+            "set.lt.bf16x2.bf16x2",
+            "set.lt.{and,or,xor}.u32.s32 %r1, %r2, %r3, %p1",
+        ),
+        operands="%rd1, %rd2, %rd3",
+    ),
+    "selp": Opcode(
+        _selp,
+        "selp",
+        pipe=int_or_fp64,
+        kind="compare",
+        forms=("selp.{b16,b32,b64,u16,s16,u32,s32,u64,s64,f32,f64}",),
+        operands="%rd1, %rd2, %rd3, %p1",
+    ),
+    "slct": Opcode(
+        _slct,
+        "slct",
+        pipe=int_or_fp64,
+        kind="compare",
+        forms=(
+            "slct.{b16,b32,b64,u16,s16,u32,s32,u64,s64,f32,f64}.s32",
+            "slct{,.ftz}.{b16,b32,b64,u16,s16,u32,s32,u64,s64,f32,f64}.f32 %rd1, %rd2, %rd3, %f1",
+        ),
+        operands="%rd1, %rd2, %rd3, %r4",
+    ),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cupilot.vgpu.lower.carry import with_carry
+from cupilot.vgpu.lower.families.carry import with_carry
 from cupilot.vgpu.lower.lanes import INT, PACKED_SHORTS, Lanes, lanes_of, type_name
 from cupilot.vgpu.lower.table import Opcode
 from cupilot.vgpu.lower.wide import WIDER, product
@@ -178,11 +178,14 @@ def _dot_product(e: Emitter, i: Instruction) -> None:
     o.put(i.operands[0], result, "i32")
 
 
+ORDER = 20
 OPCODES = {
-    "mul24": Opcode(_multiply24, "mul24"),
-    "mad24": Opcode(_multiply24, "mad24"),
-    "sad": Opcode(_sad, "sad"),
-    "rem": Opcode(divide, "rem"),
-    "dp4a": Opcode(_dot_product, "dp4a"),
-    "dp2a": Opcode(_dot_product, "dp2a"),
+    "mul24": Opcode(_multiply24, "mul24", forms=("mul24.{lo,hi}.{u32,s32}",), operands="%r1, %r2, %r3"),
+    "mad24": Opcode(
+        _multiply24, "mad24", forms=("mad24.{lo,hi}.{u32,s32}", "mad24.hi.sat.s32"), operands="%r1, %r2, %r3, %r4"
+    ),
+    "sad": Opcode(_sad, "sad", forms=("sad.{u16,s16,u32,s32,u64,s64}",), operands="%rd1, %rd2, %rd3, %rd4"),
+    "rem": Opcode(divide, "rem", forms=("rem.{u16,s16,u32,s32,u64,s64}",), operands="%rd1, %rd2, %rd3"),
+    "dp4a": Opcode(_dot_product, "dp4a", forms=("dp4a.{u32,s32}.{u32,s32}",), operands="%r1, %r2, %r3, %r4"),
+    "dp2a": Opcode(_dot_product, "dp2a", forms=("dp2a.{lo,hi}.{u32,s32}.{u32,s32}",), operands="%r1, %r2, %r3, %r4"),
 }

@@ -77,7 +77,7 @@ def _update(e: Emitter, i: Instruction) -> None:
     for number, item in enumerate(operands):
         place = e.field_at("%data", number * width * 32)
         e.line(f"store <32 x {llvm}> {e.fetch(item, llvm, True)}, ptr {place}, align {min(32 * width, 64)}")
-    site = e.site(space.split("::")[0], width * len(items), store=True)
+    site = e.site(space.split("::")[0], width * len(items), store=True, atomic=True)
     releases = int(any(mod in RELEASES for mod in i.mods))
     e.call(
         "void", f"vg_atom_{operation}_{OPERATIONS[operation][kind]}",
@@ -101,7 +101,51 @@ def _stage_addresses(e: Emitter, operand: Operand, space: str) -> None:
     e.line(f"store <32 x i64> {value}, ptr %addresses, align 64")
 
 
+ORDER = 120
 OPCODES = {
-    "atom": Opcode(_update, "atom", varies=lambda i: True),
-    "red": Opcode(_update, "red", writes=0),
+    "atom": Opcode(
+        _update,
+        "atom",
+        varies=True,
+        orders=("shared",),
+        pipe="lsu",
+        kind="atomic",
+        forms=(
+            "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.gpu,.sys}{,.global,.shared}.{and,or,xor,exch}.{b32,b64}",
+            "atom{,.global,.shared}.{inc,dec}.u32",
+            "atom{,.global,.shared}.{add,min,max}.{u32,s32,u64,s64}",
+            "atom{,.global,.shared}.add.{f32,f64}",
+            "atom{,.global,.shared}.{add,min,max}.noftz.{f16,f16x2,bf16,bf16x2}",
+            "atom{,.global,.shared}.cas.{b16,b32,b64} %rd1, [%rd2], %rd3, %rd4",
+            "atom.exch.b128 %q1, [%rd2], %q2",
+            "atom.cas.b128 %q1, [%rd2], %q2, %q3",
+            "atom.global.add.v2.f32 {%f1, %f2}, [%rd2], {%f3, %f4}",
+            "atom.global.add.v4.f32 {%f1, %f2, %f3, %f4}, [%rd2], {%f5, %f6, %f7, %f8}",
+            "atom.global.add.noftz.v4.f16 {%rs1, %rs2, %rs3, %rs4}, [%rd2], {%rs5, %rs6, %rs7, %rs8}",
+        ),
+        operands="%rd1, [%rd2], %rd3",
+        missing=("atom.shared::cluster.add.u32",),
+    ),
+    "red": Opcode(
+        _update,
+        "red",
+        writes=0,
+        orders=("shared",),
+        pipe="lsu",
+        kind="atomic",
+        forms=(
+            "red{,.relaxed,.release}{,.cta,.gpu,.sys}{,.global,.shared}.{and,or,xor}.{b32,b64}",
+            "red{,.global,.shared}.{inc,dec}.u32",
+            "red{,.global,.shared}.{add,min,max}.{u32,s32,u64,s64}",
+            "red{,.global,.shared}.add.{f32,f64}",
+            "red{,.global,.shared}.{add,min,max}.noftz.{f16,f16x2,bf16,bf16x2}",
+            "red.global.add.v2.f32 [%rd2], {%f3, %f4}",
+            "red.global.add.noftz.v4.bf16x2 [%rd2], {%r1, %r2, %r3, %r4}",
+        ),
+        operands="[%rd2], %rd3",
+        missing=(
+            "red.shared::cluster.add.u32",
+            "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.inc.u32 [%r1], %r2, [%r3]",
+        ),
+    ),
 }

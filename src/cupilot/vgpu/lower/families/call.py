@@ -24,4 +24,16 @@ def _call(e: Emitter, i: Instruction) -> None:
         runtime_call(e, i)
 
 
-OPCODES = {"call": Opcode(_call, "call", writes=0)}
+ORDER = 170
+OPCODES = {
+    "call": Opcode(
+        _call,
+        "call",
+        writes=0,
+        orders=("shared",),
+        pipe="control",
+        kind="branch",
+        forms=("call{,.uni} device, (p2)",),
+        notes="also through pointers with a prototype, recursively; vprintf, __assertfail, malloc, free",
+    ),
+}

@@ -104,8 +104,48 @@ def _isspacep(e: Emitter, i: Instruction) -> None:
     o.put(i.operands[0], result, "i1")
 
 
+ORDER = 90
 OPCODES = {
-    "mov": Opcode(_mov, "mov"),
-    "cvta": Opcode(_cvta, "cvta"),
-    "isspacep": Opcode(_isspacep, "isspacep"),
+    "mov": Opcode(
+        _mov,
+        "mov",
+        pipe="control",
+        kind="move",
+        forms=(
+            "mov.{b16,b32,b64,u16,s16,u32,s32,u64,s64,f32,f64}",
+            "mov.pred %p1, %p2",
+            "mov.b32 %r1, {%rs1, %rs2}",
+            "mov.b64 %rd1, {%r1, %r2}",
+            "mov.b64 %rd1, {%rs1, %rs2, %rs3, %rs4}",
+            "mov.b128 %q1, {%rd1, %rd2}",
+            "mov.b32 {%rs1, %rs2}, %r1",
+            "mov.b64 {%r1, _}, %rd1",
+            "mov.b128 {%rd1, %rd2}, %q1",
+            "mov.u64 %rd1, variable",
+            "mov.u32 %r1, tile+16",
+            "mov.u32 %r1, {%tid,%ntid,%ctaid,%nctaid}.{x,y,z}",
+            "mov.u32 %r1, {%laneid,%warpid,%nwarpid,%smid,%nsmid,%clock,%clock_hi,"
+            "%lanemask_eq,%lanemask_lt,%lanemask_le,%lanemask_gt,%lanemask_ge,"
+            "%dynamic_smem_size,%total_smem_size,%envreg1,%envreg2,WARP_SZ}",
+            "mov.u64 %rd1, {%clock64,%globaltimer,%gridid}",
+        ),
+        operands="%rd1, %rd2",
+    ),
+    "cvta": Opcode(
+        _cvta,
+        "cvta",
+        pipe="control",
+        kind="convert",
+        forms=("cvta{,.to}.{global,shared,local,const,param}.u64",),
+        operands="%rd1, %rd2",
+        missing=("cvta.global.u32",),
+    ),
+    "isspacep": Opcode(
+        _isspacep,
+        "isspacep",
+        kind="convert",
+        forms=("isspacep.{global,shared,shared::cta,local}",),
+        operands="%p1, %rd1",
+        missing=("isspacep.{const,param}",),
+    ),
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cupilot.vgpu.lower.lanes import FLOATS, ONE, Lanes, lanes_of, type_name
+from cupilot.vgpu.lower.pipes import int_or_fp64
 from cupilot.vgpu.lower.rounding import flush, mode_of, rounded, saturate
 from cupilot.vgpu.lower.table import Opcode
 from cupilot.vgpu.ptx.syntax import Instruction
@@ -184,13 +185,56 @@ def _testp(e: Emitter, i: Instruction) -> None:
     o.put(i.operands[0], result, "i1")
 
 
+ORDER = 70
 OPCODES = {
-    "rcp": Opcode(_root_or_reciprocal, "rcp"),
-    "sqrt": Opcode(_root_or_reciprocal, "sqrt"),
-    "rsqrt": Opcode(_root_or_reciprocal, "rsqrt"),
-    "lg2": Opcode(special_float, "lg2"),
-    "sin": Opcode(special_float, "sin"),
-    "cos": Opcode(special_float, "cos"),
-    "copysign": Opcode(_copysign, "copysign"),
-    "testp": Opcode(_testp, "testp"),
+    "rcp": Opcode(
+        _root_or_reciprocal,
+        "rcp",
+        pipe="sfu",
+        kind="special",
+        flop=1,
+        forms=("rcp{.approx,.rn,.rz,.rm,.rp}{,.ftz}.f32", "rcp{.rn,.rz,.rm,.rp}.f64", "rcp.approx.ftz.f64"),
+        operands="%rd1, %rd2",
+    ),
+    "sqrt": Opcode(
+        _root_or_reciprocal,
+        "sqrt",
+        pipe="sfu",
+        kind="special",
+        flop=1,
+        forms=("sqrt{.approx,.rn,.rz,.rm,.rp}{,.ftz}.f32", "sqrt{.rn,.rz,.rm,.rp}.f64"),
+        operands="%rd1, %rd2",
+    ),
+    "rsqrt": Opcode(
+        _root_or_reciprocal,
+        "rsqrt",
+        pipe="sfu",
+        kind="special",
+        flop=1,
+        forms=("rsqrt.approx{,.ftz}.{f32,f64}",),
+        operands="%rd1, %rd2",
+    ),
+    **{
+        name: Opcode(
+            special_float,
+            name,
+            pipe="sfu",
+            kind="special",
+            flop=1,
+            forms=(name + ".approx{,.ftz}.f32",),
+            operands="%f1, %f2",
+        )
+        for name in ("lg2", "sin", "cos")
+    },
+    "copysign": Opcode(
+        _copysign, "copysign", pipe=int_or_fp64, forms=("copysign.{f32,f64}",), operands="%rd1, %rd2, %rd3"
+    ),
+    "testp": Opcode(
+        _testp,
+        "testp",
+        pipe=int_or_fp64,
+        kind="compare",
+        forms=("testp.{finite,infinite,number,notanumber,normal,subnormal}.{f32,f64}",),
+        operands="%p1, %rd2",
+    ),
 }
