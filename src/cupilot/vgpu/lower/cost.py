@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cupilot.vgpu.lower.pipes import PRECISION, type_of
+from cupilot.vgpu.lower.pipes import PIPES, PRECISION, pipe_by_type, type_of
 from cupilot.vgpu.lower.table import access_of, entry_of, orders
 from cupilot.vgpu.ptx.syntax import Instruction
 
 
 def pipe_of(instruction: Instruction) -> str:
     """The execution pipe an instruction is counted for."""
-    pipe = entry_of(instruction).pipe
+    pipe = entry_of(instruction).pipe or PIPES.get(class_of(instruction), pipe_by_type)
     return pipe if isinstance(pipe, str) else pipe(instruction)
 
 

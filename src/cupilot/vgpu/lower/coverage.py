@@ -59,7 +59,8 @@ def _row(name: str, entry: Opcode) -> str:
     remarks = [f"not {_code(form)}" for form in entry.missing]
     if entry.notes:
         remarks.append(entry.notes)
-    return f"| `{name}` | {entry.section} | {', '.join(map(_code, entry.forms))} | {'; '.join(remarks)} |"
+    forms = ", ".join(map(_code, entry.forms))
+    return f"| `{name}` | {entry.section or name} | {forms} | {'; '.join(remarks)} |"
 
 
 def _code(form: str) -> str:

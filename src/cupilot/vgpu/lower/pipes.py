@@ -1,6 +1,8 @@
-"""Pipes and kinds that depend on the type an instruction computes with."""
+"""The usual pipe of a kind of instruction, and pipes and kinds that depend on the type."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from cupilot.vgpu.ptx.syntax import Instruction
 
@@ -24,3 +26,13 @@ def kind_by_type(instruction: Instruction) -> str:
 def int_or_fp64(instruction: Instruction) -> str:
     """Compare, select, change the sign: the integer pipe does this for all floating-point types but f64."""
     return "fp64" if type_of(instruction) == "f64" else "int"
+
+
+# the usual pipe of each kind; for other kinds the type decides
+PIPES: dict[str, str | Callable[[Instruction], str]] = {
+    **dict.fromkeys(("load", "store", "atomic", "copy", "prefetch"), "lsu"),
+    **dict.fromkeys(("parameter", "branch", "barrier", "fence", "move"), "control"),
+    "compare": int_or_fp64,
+    "special": "sfu",
+    "matrix": "tensor",
+}

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cupilot.vgpu.lower import families as package
-from cupilot.vgpu.lower.pipes import kind_by_type, pipe_by_type
+from cupilot.vgpu.lower.pipes import kind_by_type
 from cupilot.vgpu.ptx.flow import Access, registers
 from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Instruction, Operand, Pair
@@ -32,12 +32,13 @@ class Opcode:
 
     Translation:
         lower: writes the LLVM IR of one instruction.
-        section: heading in the PTX ISA.
+        section: heading in the PTX ISA where that is not the opcode itself.
         writes: how many leading operands are results.
         varies: results may differ between lanes although the operands do not.
         orders: state spaces (``global``, ``shared``) whose loads stay on their side of it.
     Cost (docs/counters.md):
-        pipe, kind: counted as ``instructions_PIPE`` and ``opcodes_KIND``; by default the type decides.
+        kind: counted as ``opcodes_KIND``; ``float`` or ``integer`` by default.
+        pipe: counted as ``instructions_PIPE``; by default the usual one of the kind (`pipes`).
         flop: floating-point operations of a lane; packed types count twice.
         tensor_flop: type and operations of a matrix product, for one warp.
         round_trip: fetches from global memory; later instructions wait for it.
@@ -50,13 +51,13 @@ class Opcode:
     """
 
     lower: Lowering
-    section: str
     _: KW_ONLY
+    section: str = ""
     writes: int | Callable[[Instruction], int] = 1
     varies: bool | Callable[[Instruction], bool] = False
     orders: tuple[str, ...] | Callable[[Instruction], tuple[str, ...]] = ()
-    pipe: str | Callable[[Instruction], str] = pipe_by_type
     kind: str | Callable[[Instruction], str] = kind_by_type
+    pipe: str | Callable[[Instruction], str] = ""
     flop: int = 0
     tensor_flop: Callable[[Instruction], tuple[str, int] | None] = lambda instruction: None
     round_trip: Callable[[Instruction], bool] = lambda instruction: False
@@ -71,7 +72,7 @@ def _unknown(e: Emitter, i: Instruction) -> None:
     raise PtxError(f"unsupported on the virtual GPU: opcode {i.text}, kernel {e.function.name}, line {i.line}")
 
 
-UNKNOWN = Opcode(_unknown, "", varies=True, forms=())
+UNKNOWN = Opcode(_unknown, varies=True, forms=())
 
 
 @cache

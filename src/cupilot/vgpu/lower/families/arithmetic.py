@@ -37,7 +37,6 @@ ORDER = 10
 OPCODES = {
     "add": Opcode(
         _by_type(floating.add_float, half.add_half, integer.add_integer),
-        "add",
         flop=1,
         forms=(
             "add.{u16,s16,u32,s32,u64,s64,u16x2,s16x2}",
@@ -53,7 +52,6 @@ OPCODES = {
     ),
     "sub": Opcode(
         _by_type(floating.add_float, half.add_half, integer.add_integer),
-        "sub",
         flop=1,
         forms=(
             "sub.{u16,s16,u32,s32,u64,s64}",
@@ -69,7 +67,6 @@ OPCODES = {
     ),
     "mul": Opcode(
         _by_type(floating.mul_float, half.mul_half, integer.multiply),
-        "mul",
         flop=1,
         forms=(
             "mul.{lo,hi}.{u16,s16,u32,s32,u64,s64}",
@@ -84,7 +81,6 @@ OPCODES = {
     ),
     "mad": Opcode(
         _by_type(floating.fma_float, _no_such, integer.multiply),
-        "mad",
         flop=2,
         forms=(
             "mad.{lo,hi}.{u16,s16,u32,s32,u64,s64}",
@@ -98,7 +94,6 @@ OPCODES = {
     ),
     "fma": Opcode(
         _by_type(floating.fma_float, half.fma_half),
-        "fma",
         flop=2,
         forms=(
             "fma{.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32",
@@ -111,7 +106,6 @@ OPCODES = {
     ),
     "div": Opcode(
         _by_type(floating.div_float, _no_such, integer.divide),
-        "div",
         flop=1,
         forms=(
             "div.{u16,s16,u32,s32,u64,s64}",
@@ -123,7 +117,6 @@ OPCODES = {
     **{
         name: Opcode(
             _by_type(floating.minmax_float, half.minmax_half, integer.minmax_integer),
-            name,
             forms=(
                 name + "{,.relu}.{s16x2,s32}",
                 name + ".{u16,s16,u32,u64,s64,u16x2}",
@@ -140,7 +133,6 @@ OPCODES = {
     **{
         name: Opcode(
             _by_type(floating.sign_float, half.sign_half, integer.sign_integer),
-            name,
             pipe=int_or_fp64,
             forms=(name + ".{s16,s32,s64}", name + "{,.ftz}.{f32,f16,f16x2}", name + ".{f64,bf16,bf16x2}"),
             operands="%rd1, %rd2",
@@ -149,8 +141,6 @@ OPCODES = {
     },
     "ex2": Opcode(
         _by_type(floating.special_float, half.special_half),
-        "ex2",
-        pipe="sfu",
         kind="special",
         flop=1,
         forms=("ex2.approx{,.ftz}.f32", "ex2.approx.{f16,f16x2}", "ex2.approx.ftz.{bf16,bf16x2}"),
@@ -158,8 +148,6 @@ OPCODES = {
     ),
     "tanh": Opcode(
         _by_type(floating.special_float, half.special_half),
-        "tanh",
-        pipe="sfu",
         kind="special",
         flop=1,
         forms=("tanh.approx.{f32,f16,f16x2,bf16,bf16x2}",),

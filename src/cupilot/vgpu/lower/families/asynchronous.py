@@ -261,11 +261,10 @@ ORDER = 130
 OPCODES = {
     "cp": Opcode(
         _any_copy,
-        "cp.async",
+        section="cp.async",
         writes=0,
         orders=("shared",),
         round_trip=_is_copy,
-        pipe="lsu",
         kind="copy",
         forms=(
             "cp.async{.ca,.cg}.shared.global{,.L2::cache_hint}{,.L2::64B,.L2::128B,.L2::256B}"
@@ -293,11 +292,9 @@ OPCODES = {
     ),
     "mbarrier": Opcode(
         _barrier,
-        "mbarrier",
         writes=_barrier_writes,
         varies=lambda i: i.mods[0].startswith("arrive"),  # lanes arrive one after the other; a test is the same for all
         orders=("shared",),
-        pipe="lsu",
         kind="atomic",
         forms=(
             "mbarrier.init{,.shared,.shared::cta}.b64 [%rd1], %r1",

@@ -105,10 +105,8 @@ ORDER = 120
 OPCODES = {
     "atom": Opcode(
         _update,
-        "atom",
         varies=True,
         orders=("shared",),
-        pipe="lsu",
         kind="atomic",
         forms=(
             "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.gpu,.sys}{,.global,.shared}.{and,or,xor,exch}.{b32,b64}",
@@ -128,10 +126,8 @@ OPCODES = {
     ),
     "red": Opcode(
         _update,
-        "red",
         writes=0,
         orders=("shared",),
-        pipe="lsu",
         kind="atomic",
         forms=(
             "red{,.relaxed,.release}{,.cta,.gpu,.sys}{,.global,.shared}.{and,or,xor}.{b32,b64}",

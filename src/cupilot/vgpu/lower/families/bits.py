@@ -262,26 +262,23 @@ def _funnel(e: Emitter, i: Instruction) -> None:
 
 ORDER = 40
 OPCODES = {
-    "popc": Opcode(_count, "popc", kind="logic", forms=("popc.{b32,b64}",), operands="%r1, %rd2"),
-    "clz": Opcode(_count, "clz", kind="logic", forms=("clz.{b32,b64}",), operands="%r1, %rd2"),
-    "brev": Opcode(_reverse, "brev", kind="logic", forms=("brev.{b32,b64}",), operands="%rd1, %rd2"),
-    "bfind": Opcode(
-        _bfind, "bfind", kind="logic", forms=("bfind{,.shiftamt}.{u32,s32,u64,s64}",), operands="%r1, %rd2"
-    ),
-    "fns": Opcode(_fns, "fns", kind="logic", forms=("fns.b32",), operands="%r1, %r2, %r3, %r4"),
-    "bfe": Opcode(_bfe, "bfe", kind="logic", forms=("bfe.{u32,s32,u64,s64}",), operands="%rd1, %rd2, %r3, %r4"),
-    "bfi": Opcode(_bfi, "bfi", kind="logic", forms=("bfi.{b32,b64}",), operands="%rd1, %rd2, %rd3, %r4, %r5"),
-    "bmsk": Opcode(_bmsk, "bmsk", kind="logic", forms=("bmsk.{clamp,wrap}.b32",), operands="%r1, %r2, %r3"),
-    "szext": Opcode(_szext, "szext", kind="logic", forms=("szext.{clamp,wrap}.{u32,s32}",), operands="%r1, %r2, %r3"),
+    "popc": Opcode(_count, kind="logic", forms=("popc.{b32,b64}",), operands="%r1, %rd2"),
+    "clz": Opcode(_count, kind="logic", forms=("clz.{b32,b64}",), operands="%r1, %rd2"),
+    "brev": Opcode(_reverse, kind="logic", forms=("brev.{b32,b64}",), operands="%rd1, %rd2"),
+    "bfind": Opcode(_bfind, kind="logic", forms=("bfind{,.shiftamt}.{u32,s32,u64,s64}",), operands="%r1, %rd2"),
+    "fns": Opcode(_fns, kind="logic", forms=("fns.b32",), operands="%r1, %r2, %r3, %r4"),
+    "bfe": Opcode(_bfe, kind="logic", forms=("bfe.{u32,s32,u64,s64}",), operands="%rd1, %rd2, %r3, %r4"),
+    "bfi": Opcode(_bfi, kind="logic", forms=("bfi.{b32,b64}",), operands="%rd1, %rd2, %rd3, %r4, %r5"),
+    "bmsk": Opcode(_bmsk, kind="logic", forms=("bmsk.{clamp,wrap}.b32",), operands="%r1, %r2, %r3"),
+    "szext": Opcode(_szext, kind="logic", forms=("szext.{clamp,wrap}.{u32,s32}",), operands="%r1, %r2, %r3"),
     "prmt": Opcode(
-        _prmt, "prmt", kind="logic", forms=("prmt.b32{,.f4e,.b4e,.rc8,.ecl,.ecr,.rc16}",), operands="%r1, %r2, %r3, %r4"
+        _prmt, kind="logic", forms=("prmt.b32{,.f4e,.b4e,.rc8,.ecl,.ecr,.rc16}",), operands="%r1, %r2, %r3, %r4"
     ),
     "lop3": Opcode(
         _lop3,
-        "lop3",
         kind="logic",
         forms=("lop3.b32", "lop3.{and,or}.b32 %r1|%p1, %r2, %r3, %r4, 0x96, %p2"),
         operands="%r1, %r2, %r3, %r4, 0x3a",
     ),
-    "shf": Opcode(_funnel, "shf", kind="logic", forms=("shf.{l,r}.{clamp,wrap}.b32",), operands="%r1, %r2, %r3, %r4"),
+    "shf": Opcode(_funnel, kind="logic", forms=("shf.{l,r}.{clamp,wrap}.b32",), operands="%r1, %r2, %r3, %r4"),
 }

@@ -28,10 +28,8 @@ ORDER = 170
 OPCODES = {
     "call": Opcode(
         _call,
-        "call",
         writes=0,
         orders=("shared",),
-        pipe="control",
         kind="branch",
         forms=("call{,.uni} device, (p2)",),
         notes="also through pointers with a prototype, recursively; vprintf, __assertfail, malloc, free",

@@ -82,7 +82,6 @@ ORDER = 30
 OPCODES = {
     "addc": Opcode(
         with_carry,
-        "addc",
         varies=True,
         forms=("addc{,.cc}.{u32,s32,u64,s64}",),
         operands="%rd1, %rd2, %rd3",
@@ -91,7 +90,6 @@ OPCODES = {
     ),
     "subc": Opcode(
         with_carry,
-        "subc",
         varies=True,
         forms=("subc{,.cc}.{u32,s32,u64,s64}",),
         operands="%rd1, %rd2, %rd3",
@@ -100,7 +98,6 @@ OPCODES = {
     ),
     "madc": Opcode(
         with_carry,
-        "madc",
         varies=True,
         forms=("madc.{lo,hi}{,.cc}.{u32,s32,u64,s64}",),
         operands="%rd1, %rd2, %rd3, %rd4",

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from cupilot.vgpu.lower.half import flush_half, join, split, widen
 from cupilot.vgpu.lower.lanes import FLOATS, HALVES, INT, Lanes, lanes_of
-from cupilot.vgpu.lower.pipes import int_or_fp64
 from cupilot.vgpu.lower.rounding import flush
 from cupilot.vgpu.lower.table import Opcode
 from cupilot.vgpu.ptx.syntax import Instruction, Pair, Reg
@@ -136,8 +135,6 @@ ORDER = 60
 OPCODES = {
     "setp": Opcode(
         _setp,
-        "setp",
-        pipe=int_or_fp64,
         kind="compare",
         forms=(
             "setp.{eq,ne}.{b16,b32,b64}",
@@ -151,8 +148,6 @@ OPCODES = {
     ),
     "set": Opcode(
         _set,
-        "set",
-        pipe=int_or_fp64,
         kind="compare",
         forms=(
             "set.{eq,ne,lt,le,gt,ge}.{u32,s32,f32}.{u16,s16,u32,s32,u64,s64}",
@@ -167,16 +162,12 @@ OPCODES = {
     ),
     "selp": Opcode(
         _selp,
-        "selp",
-        pipe=int_or_fp64,
         kind="compare",
         forms=("selp.{b16,b32,b64,u16,s16,u32,s32,u64,s64,f32,f64}",),
         operands="%rd1, %rd2, %rd3, %p1",
     ),
     "slct": Opcode(
         _slct,
-        "slct",
-        pipe=int_or_fp64,
         kind="compare",
         forms=(
             "slct.{b16,b32,b64,u16,s16,u32,s32,u64,s64,f32,f64}.s32",

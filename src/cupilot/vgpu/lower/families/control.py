@@ -82,18 +82,14 @@ def _barrier_writes(i: Instruction) -> int:
 
 ORDER = 160
 OPCODES = {
-    "bra": Opcode(
-        _ends_block, "bra", writes=0, pipe="control", kind="branch", forms=("bra{,.uni} $END",), notes="also brx.idx"
-    ),
-    "ret": Opcode(_ends_block, "ret", writes=0, pipe="control", kind="branch", forms=("ret{,.uni}",)),
-    "exit": Opcode(_ends_block, "exit", writes=0, pipe="control", kind="branch", forms=("exit",)),
-    "trap": Opcode(_ends_block, "trap", writes=0, pipe="control", kind="branch", forms=("trap",)),
+    "bra": Opcode(_ends_block, writes=0, kind="branch", forms=("bra{,.uni} $END",), notes="also brx.idx"),
+    "ret": Opcode(_ends_block, writes=0, kind="branch", forms=("ret{,.uni}",)),
+    "exit": Opcode(_ends_block, writes=0, kind="branch", forms=("exit",)),
+    "trap": Opcode(_ends_block, writes=0, kind="branch", forms=("trap",)),
     "bar": Opcode(
         _barrier,
-        "bar",
         writes=_barrier_writes,
         orders=("global", "shared"),
-        pipe="control",
         kind="barrier",
         forms=(
             "bar.sync 0",
@@ -107,10 +103,8 @@ OPCODES = {
     ),
     "barrier": Opcode(
         _barrier,
-        "barrier",
         writes=_barrier_writes,
         orders=("global", "shared"),
-        pipe="control",
         kind="barrier",
         forms=(
             "barrier.sync{,.aligned} 0",
@@ -121,25 +115,17 @@ OPCODES = {
         ),
         notes="a guarded barrier is refused",
     ),
-    "brkpt": Opcode(_nothing, "brkpt", writes=0, pipe="control", kind="branch", forms=("brkpt",), notes="no effect"),
-    "nanosleep": Opcode(
-        _sleep, "nanosleep", writes=0, pipe="control", forms=("nanosleep.u32 %r1",), notes="no time passes"
-    ),
+    "brkpt": Opcode(_nothing, writes=0, kind="branch", forms=("brkpt",), notes="no effect"),
+    "nanosleep": Opcode(_sleep, writes=0, pipe="control", forms=("nanosleep.u32 %r1",), notes="no time passes"),
     "setmaxnreg": Opcode(
-        _nothing,
-        "setmaxnreg",
-        writes=0,
-        pipe="control",
-        forms=("setmaxnreg.{inc,dec}.sync.aligned.u32 64",),
-        notes="no effect",
+        _nothing, writes=0, pipe="control", forms=("setmaxnreg.{inc,dec}.sync.aligned.u32 64",), notes="no effect"
     ),
     "griddepcontrol": Opcode(
         _nothing,
-        "griddepcontrol",
         writes=0,
         pipe="control",
         forms=("griddepcontrol.{wait,launch_dependents}",),
         notes="no effect: launches run one after the other",
     ),
-    "pmevent": Opcode(_nothing, "pmevent", writes=0, pipe="control", forms=("pmevent 3",), notes="no effect"),
+    "pmevent": Opcode(_nothing, writes=0, pipe="control", forms=("pmevent 3",), notes="no effect"),
 }

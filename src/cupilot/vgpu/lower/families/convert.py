@@ -165,7 +165,6 @@ ORDER = 80
 OPCODES = {
     "cvt": Opcode(
         _cvt,
-        "cvt",
         pipe=lambda i: PRECISION.get(i.mods[-1], "int"),  # that of the source
         kind="convert",
         forms=(

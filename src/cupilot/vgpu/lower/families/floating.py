@@ -189,8 +189,6 @@ ORDER = 70
 OPCODES = {
     "rcp": Opcode(
         _root_or_reciprocal,
-        "rcp",
-        pipe="sfu",
         kind="special",
         flop=1,
         forms=("rcp{.approx,.rn,.rz,.rm,.rp}{,.ftz}.f32", "rcp{.rn,.rz,.rm,.rp}.f64", "rcp.approx.ftz.f64"),
@@ -198,41 +196,21 @@ OPCODES = {
     ),
     "sqrt": Opcode(
         _root_or_reciprocal,
-        "sqrt",
-        pipe="sfu",
         kind="special",
         flop=1,
         forms=("sqrt{.approx,.rn,.rz,.rm,.rp}{,.ftz}.f32", "sqrt{.rn,.rz,.rm,.rp}.f64"),
         operands="%rd1, %rd2",
     ),
     "rsqrt": Opcode(
-        _root_or_reciprocal,
-        "rsqrt",
-        pipe="sfu",
-        kind="special",
-        flop=1,
-        forms=("rsqrt.approx{,.ftz}.{f32,f64}",),
-        operands="%rd1, %rd2",
+        _root_or_reciprocal, kind="special", flop=1, forms=("rsqrt.approx{,.ftz}.{f32,f64}",), operands="%rd1, %rd2"
     ),
     **{
-        name: Opcode(
-            special_float,
-            name,
-            pipe="sfu",
-            kind="special",
-            flop=1,
-            forms=(name + ".approx{,.ftz}.f32",),
-            operands="%f1, %f2",
-        )
+        name: Opcode(special_float, kind="special", flop=1, forms=(name + ".approx{,.ftz}.f32",), operands="%f1, %f2")
         for name in ("lg2", "sin", "cos")
     },
-    "copysign": Opcode(
-        _copysign, "copysign", pipe=int_or_fp64, forms=("copysign.{f32,f64}",), operands="%rd1, %rd2, %rd3"
-    ),
+    "copysign": Opcode(_copysign, pipe=int_or_fp64, forms=("copysign.{f32,f64}",), operands="%rd1, %rd2, %rd3"),
     "testp": Opcode(
         _testp,
-        "testp",
-        pipe=int_or_fp64,
         kind="compare",
         forms=("testp.{finite,infinite,number,notanumber,normal,subnormal}.{f32,f64}",),
         operands="%p1, %rd2",

@@ -180,12 +180,10 @@ def _dot_product(e: Emitter, i: Instruction) -> None:
 
 ORDER = 20
 OPCODES = {
-    "mul24": Opcode(_multiply24, "mul24", forms=("mul24.{lo,hi}.{u32,s32}",), operands="%r1, %r2, %r3"),
-    "mad24": Opcode(
-        _multiply24, "mad24", forms=("mad24.{lo,hi}.{u32,s32}", "mad24.hi.sat.s32"), operands="%r1, %r2, %r3, %r4"
-    ),
-    "sad": Opcode(_sad, "sad", forms=("sad.{u16,s16,u32,s32,u64,s64}",), operands="%rd1, %rd2, %rd3, %rd4"),
-    "rem": Opcode(divide, "rem", forms=("rem.{u16,s16,u32,s32,u64,s64}",), operands="%rd1, %rd2, %rd3"),
-    "dp4a": Opcode(_dot_product, "dp4a", forms=("dp4a.{u32,s32}.{u32,s32}",), operands="%r1, %r2, %r3, %r4"),
-    "dp2a": Opcode(_dot_product, "dp2a", forms=("dp2a.{lo,hi}.{u32,s32}.{u32,s32}",), operands="%r1, %r2, %r3, %r4"),
+    "mul24": Opcode(_multiply24, forms=("mul24.{lo,hi}.{u32,s32}",), operands="%r1, %r2, %r3"),
+    "mad24": Opcode(_multiply24, forms=("mad24.{lo,hi}.{u32,s32}", "mad24.hi.sat.s32"), operands="%r1, %r2, %r3, %r4"),
+    "sad": Opcode(_sad, forms=("sad.{u16,s16,u32,s32,u64,s64}",), operands="%rd1, %rd2, %rd3, %rd4"),
+    "rem": Opcode(divide, forms=("rem.{u16,s16,u32,s32,u64,s64}",), operands="%rd1, %rd2, %rd3"),
+    "dp4a": Opcode(_dot_product, forms=("dp4a.{u32,s32}.{u32,s32}",), operands="%r1, %r2, %r3, %r4"),
+    "dp2a": Opcode(_dot_product, forms=("dp2a.{lo,hi}.{u32,s32}.{u32,s32}",), operands="%r1, %r2, %r3, %r4"),
 }

@@ -67,17 +67,16 @@ OPCODES = {
     **{
         name: Opcode(
             _bitwise,
-            name,
             kind="logic",
             forms=(name + ".{b16,b32,b64}", name + ".pred %p1, %p2, !%p3"),
             operands="%rd1, %rd2, %rd3",
         )
         for name in ("and", "or", "xor")
     },
-    "not": Opcode(_not, "not", kind="logic", forms=("not.{b16,b32,b64}", "not.pred %p1, %p2"), operands="%rd1, %rd2"),
-    "cnot": Opcode(_cnot, "cnot", kind="logic", forms=("cnot.{b16,b32,b64}",), operands="%rd1, %rd2"),
-    "shl": Opcode(_shift, "shl", kind="logic", forms=("shl.{b16,b32,b64}",), operands="%rd1, %rd2, %r3"),
+    "not": Opcode(_not, kind="logic", forms=("not.{b16,b32,b64}", "not.pred %p1, %p2"), operands="%rd1, %rd2"),
+    "cnot": Opcode(_cnot, kind="logic", forms=("cnot.{b16,b32,b64}",), operands="%rd1, %rd2"),
+    "shl": Opcode(_shift, kind="logic", forms=("shl.{b16,b32,b64}",), operands="%rd1, %rd2, %r3"),
     "shr": Opcode(
-        _shift, "shr", kind="logic", forms=("shr.{b16,b32,b64,u16,s16,u32,s32,u64,s64}",), operands="%rd1, %rd2, %r3"
+        _shift, kind="logic", forms=("shr.{b16,b32,b64,u16,s16,u32,s32,u64,s64}",), operands="%rd1, %rd2, %r3"
     ),
 }

@@ -192,10 +192,8 @@ ORDER = 110
 OPCODES = {
     "ld": Opcode(
         _load,
-        "ld",
         varies=lambda i: space_of(i) != "param",
         round_trip=_from_global,
-        pipe=lambda i: "control" if space_of(i) == "param" else "lsu",
         kind=lambda i: "parameter" if space_of(i) == "param" else "load",
         forms=(
             "ld{,.weak,.volatile,.relaxed.gpu,.acquire.sys}{,.global,.shared,.local}"
@@ -214,16 +212,13 @@ OPCODES = {
     ),
     "ldu": Opcode(
         _load,
-        "ldu",
         varies=True,
-        pipe="lsu",
         kind="load",
         forms=("ldu.global.{u8,s8,u16,s16,u32,s32,u64,s64,f32,f64}", "ldu.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd3]"),
         operands="%rd1, [%rd2]",
     ),
     "st": Opcode(
         _store,
-        "st",
         writes=0,
         orders=_stored_spaces,
         pipe="lsu",
@@ -243,36 +238,23 @@ OPCODES = {
         ),
         notes="cache operators and eviction hints change nothing; no distributed shared memory",
     ),
-    "membar": Opcode(
-        _fence, "membar", writes=0, orders=("shared",), pipe="control", kind="fence", forms=("membar.{cta,gl,sys}",)
-    ),
+    "membar": Opcode(_fence, writes=0, orders=("shared",), kind="fence", forms=("membar.{cta,gl,sys}",)),
     "fence": Opcode(
         _fence,
-        "fence",
         writes=0,
         orders=("shared",),
-        pipe="control",
         kind="fence",
         forms=("fence{,.sc,.acq_rel}.{cta,gpu,sys}", "fence.proxy.async", "fence.mbarrier_init.release.cluster"),
     ),
     "prefetch": Opcode(
         _nothing,
-        "prefetch",
         writes=0,
-        pipe="lsu",
         kind="prefetch",
         forms=("prefetch{,.global,.local}.{L1,L2}",),
         operands="[%rd1]",
         notes="no effect",
     ),
     "prefetchu": Opcode(
-        _nothing,
-        "prefetchu",
-        writes=0,
-        pipe="lsu",
-        kind="prefetch",
-        forms=("prefetchu.L1",),
-        operands="[%rd1]",
-        notes="no effect",
+        _nothing, writes=0, kind="prefetch", forms=("prefetchu.L1",), operands="[%rd1]", notes="no effect"
     ),
 }

@@ -108,8 +108,6 @@ ORDER = 90
 OPCODES = {
     "mov": Opcode(
         _mov,
-        "mov",
-        pipe="control",
         kind="move",
         forms=(
             "mov.{b16,b32,b64,u16,s16,u32,s32,u64,s64,f32,f64}",
@@ -133,7 +131,6 @@ OPCODES = {
     ),
     "cvta": Opcode(
         _cvta,
-        "cvta",
         pipe="control",
         kind="convert",
         forms=("cvta{,.to}.{global,shared,local,const,param}.u64",),
@@ -142,7 +139,6 @@ OPCODES = {
     ),
     "isspacep": Opcode(
         _isspacep,
-        "isspacep",
         kind="convert",
         forms=("isspacep.{global,shared,shared::cta,local}",),
         operands="%p1, %rd1",

@@ -132,9 +132,7 @@ ORDER = 140
 OPCODES = {
     "mma": Opcode(
         _mma,
-        "mma",
         varies=True,
-        pipe="tensor",
         kind="matrix",
         tensor_flop=tensor_flop,
         forms=(
@@ -155,11 +153,9 @@ OPCODES = {
     ),
     "wmma": Opcode(
         _wmma,
-        "wmma",
         writes=lambda i: 0 if i.has("store") else 1,
         varies=True,
         orders=("shared",),
-        pipe=lambda i: "tensor" if i.has("mma") else "lsu",
         kind=_wmma_kind,
         tensor_flop=tensor_flop,
         forms=(
@@ -171,10 +167,8 @@ OPCODES = {
     ),
     "ldmatrix": Opcode(
         load_matrix,
-        "ldmatrix",
         varies=True,
         orders=("shared",),
-        pipe="lsu",
         kind="load",
         forms=(
             "ldmatrix.sync.aligned.m8n8.x1{,.trans}.shared.b16 {%r1}, [%r5]",
@@ -185,11 +179,9 @@ OPCODES = {
     ),
     "stmatrix": Opcode(
         store_matrix,
-        "stmatrix",
         writes=0,
         varies=True,
         orders=("shared",),
-        pipe="lsu",
         kind="store",
         forms=(
             "stmatrix.sync.aligned.m8n8.x1{,.trans}.shared.b16 [%r5], {%r1}",
@@ -199,7 +191,6 @@ OPCODES = {
     ),
     "movmatrix": Opcode(
         move_matrix,
-        "movmatrix",
         varies=True,
         pipe="lsu",
         kind="warp",

@@ -35,8 +35,6 @@ def _lower(e: Emitter, i: Instruction) -> None:
 
 ORDER = 100
 OPCODES = {
-    name: Opcode(
-        _lower, name, forms=(name + ".{u32,s32}.{u32,s32}.{u32,s32}{,.sat,.add}",), operands="%r1, %r2, %r3, %r4"
-    )
+    name: Opcode(_lower, forms=(name + ".{u32,s32}.{u32,s32}.{u32,s32}{,.sat,.add}",), operands="%r1, %r2, %r3, %r4")
     for name in (f"{operation}{count}" for operation in OPERATIONS for count in (2, 4))
 }

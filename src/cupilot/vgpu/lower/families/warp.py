@@ -224,7 +224,7 @@ ORDER = 150
 OPCODES = {
     "shfl": Opcode(
         _shuffle,
-        "shfl.sync",
+        section="shfl.sync",
         varies=True,
         pipe="lsu",
         kind="warp",
@@ -237,7 +237,7 @@ OPCODES = {
     ),
     "vote": Opcode(
         _vote,
-        "vote.sync",
+        section="vote.sync",
         varies=True,
         kind="warp",
         forms=("vote.sync{.all,.any,.uni}.pred", "vote.sync.ballot.b32 %r1, %p1, -1", "vote.ballot.b32 %r1, %p1"),
@@ -245,7 +245,7 @@ OPCODES = {
     ),
     "match": Opcode(
         _match,
-        "match.sync",
+        section="match.sync",
         varies=True,
         kind="warp",
         forms=("match.any.sync.{b32,b64}", "match.all.sync.{b32,b64} %r1|%p1, %rd2, %r3"),
@@ -253,7 +253,7 @@ OPCODES = {
     ),
     "redux": Opcode(
         _redux,
-        "redux.sync",
+        section="redux.sync",
         varies=True,
         kind="warp",
         forms=(
@@ -263,8 +263,8 @@ OPCODES = {
         ),
         operands="%r1, %r2, %r3",
     ),
-    "activemask": Opcode(
-        _activemask, "activemask", varies=True, kind="warp", forms=("activemask.b32",), operands="%r1"
+    "activemask": Opcode(_activemask, varies=True, kind="warp", forms=("activemask.b32",), operands="%r1"),
+    "elect": Opcode(
+        _elect, section="elect.sync", varies=True, kind="warp", forms=("elect.sync",), operands="%r1|%p1, -1"
     ),
-    "elect": Opcode(_elect, "elect.sync", varies=True, kind="warp", forms=("elect.sync",), operands="%r1|%p1, -1"),
 }
