@@ -9,7 +9,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from cupilot.vgpu.emit import Emitter
-from cupilot.vgpu.lower.coverage import instructions, page, spelled_out
+from cupilot.vgpu.lower.coverage import instructions, page, spelled_out, unsupported
 from cupilot.vgpu.lower.table import Opcode, opcodes
 from cupilot.vgpu.ptx.flow import TERMINATORS
 from cupilot.vgpu.ptx.parse import PtxError, parse_module
@@ -72,10 +72,8 @@ def test_missing_forms_are_refused(text: str) -> None:
         translate(f"{text};")
 
 
-@pytest.mark.parametrize(
-    "opcode", ["tex.2d.v4.f32.f32", "wgmma.fence.sync.aligned", "mapa.u64", "multimem.red.add.u32"]
-)
-def test_whole_groups_are_refused(opcode: str) -> None:
+@pytest.mark.parametrize("opcode", [name for names in unsupported().values() for name in names])
+def test_opcodes_without_support_are_refused(opcode: str) -> None:
     with pytest.raises(PtxError, match="unsupported on the virtual GPU"):
         translate(f"{opcode} %rd1, %rd2;")
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cupilot.vgpu.lower.table import access_of, orders
-from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Address, Instruction, Operand, Reg, Symbol, Vector
+from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Address, Instruction, Reg, Symbol, items_of
 
 RELAXED = ("volatile", "relaxed", "acquire", "mmio")
 MOST_BYTES = 64 * 4  # of one lane
@@ -62,11 +62,7 @@ def _key(instruction: Instruction) -> tuple[Reg | Symbol | None, int, int] | Non
         return None
     address = instruction.operands[1]
     width = TYPE_BYTES.get(instruction.mods[-1], 0)
-    count = len(_items(instruction.operands[0]))
+    count = len(items_of(instruction.operands[0]))
     if not isinstance(address, Address) or isinstance(address.base, Symbol) or width != 4 or count not in (1, 2, 4):
         return None
     return address.base, width, count
-
-
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)

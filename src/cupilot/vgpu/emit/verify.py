@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cupilot.vgpu.lower.table import UNKNOWN, access_of, entry_of, written_operands
 from cupilot.vgpu.ptx.parse import PtxError
-from cupilot.vgpu.ptx.syntax import Function, Instruction, Operand, Pair, Reg, Vector
+from cupilot.vgpu.ptx.syntax import Function, Instruction, Operand, Pair, Reg, items_of
 
 # PTX ISA, "Kernel Function Parameters"; CUDA C++ Programming Guide, "Compute Capabilities"
 PARAM_BYTES = 32764
@@ -47,7 +47,7 @@ def _verify(function: Function, instruction: Instruction) -> None:
 def _parts(operand: Operand) -> tuple[Operand, ...]:
     if isinstance(operand, Pair):
         return operand.first, operand.second
-    return operand.items if isinstance(operand, Vector) else (operand,)
+    return items_of(operand)
 
 
 def _wrong(function: Function, instruction: Instruction, what: str) -> PtxError:

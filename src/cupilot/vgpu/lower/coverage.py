@@ -9,15 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from cupilot.vgpu.lower.table import Opcode, families
+from cupilot.vgpu.lower.table import Opcode, families, opcodes
 
 TITLE = "# What of PTX the virtual GPU executes"
 INTRODUCTION = """Written by `python docs/make_ptx_coverage.py` from the opcode table; a test translates every form.
 `{a,b}` stands for one of several, `{,a}` for a part that may be missing; operands are shown where they matter. Anything
-else is refused with an error that names opcode, kernel and line. Refused as a whole: textures and surfaces
-(`tex`, `tld4`, `txq`, `suld`, `sust`, `sured`, `suq`), `wgmma`, `tcgen05`, the shared memory of other
-blocks of a cluster (`mapa`, `getctarank`), `multimem`, the scalar video instructions, `alloca` and the
-stack instructions."""
+else is refused with an error that names opcode, kernel and line. Opcodes without any support:"""
+# opcodes of PTX by subject; the page lists those that no family has
+OTHERS = {
+    "textures and surfaces": ("tex", "tld4", "txq", "suld", "sust", "sured", "suq"),
+    "copies through a tensor map": ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"),
+    "matrix products of a warp group": ("wgmma",),
+    "tensor cores of sm_100": ("tcgen05",),
+    "shared memory of other blocks of a cluster": ("mapa", "getctarank"),
+    "memory of several devices": ("multimem",),
+    "scalar video instructions": ("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vmad", "vset"),
+    "stack": ("alloca", "stacksave", "stackrestore"),
+}
 # braces of a vector operand hold a space; those of a choice do not
 CHOICE = re.compile(r"\{([^{}\s]*,[^{}\s]*)\}|\{([.\w]+)\}")
 
@@ -39,9 +47,19 @@ def spelled_out(form: str) -> Iterator[str]:
         yield from spelled_out(form[: match.start()] + choice + form[match.end() :])
 
 
+def unsupported() -> dict[str, list[str]]:
+    """Opcodes of PTX that no family has, by subject."""
+    known = tuple(f"{name}." for name in opcodes())
+    absent = {
+        what: [n for n in names if not any(k.startswith(f"{n}.") for k in known)] for what, names in OTHERS.items()
+    }
+    return {what: names for what, names in absent.items() if names}
+
+
 def page() -> str:
     """The whole page, in Markdown."""
-    parts = [TITLE, "", INTRODUCTION, ""]
+    absent = [f"* {what}: {', '.join(map(_code, names))}" for what, names in unsupported().items()]
+    parts = [TITLE, "", INTRODUCTION, "", *absent, ""]
     for family in families():
         parts += [f"## {family.__name__.rpartition('.')[2].capitalize()}", "", _prose(family.__doc__ or ""), ""]
         parts += ["| Opcode | Section of the PTX ISA | Forms | Not supported, remarks |", "|---|---|---|---|"]

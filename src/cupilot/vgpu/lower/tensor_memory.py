@@ -19,16 +19,12 @@ from cupilot.vgpu.lower.tensor_shapes import (
     shape_of,
     tiles_of,
 )
-from cupilot.vgpu.ptx.syntax import Instruction, Operand, Vector
+from cupilot.vgpu.ptx.syntax import Instruction, Operand, items_of
 
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
 
 WHERE = ("shared", "global", "generic")  # as tensor_memory.cpp counts them
-
-
-def items_of(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 def raw_type(kind: str) -> tuple[str, int]:

@@ -285,7 +285,6 @@ OPCODES = {
             " [%rd1], [%r1], %r2",
         ),
         missing=(
-            "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], [%r2]",
             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
             " [%r1], [%rd1], %r2, [%r3], %rs1",
         ),

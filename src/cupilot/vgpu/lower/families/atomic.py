@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cupilot.vgpu.lower.table import Opcode
-from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Instruction, Operand, Vector
+from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Instruction, Operand, items_of
 
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
@@ -58,15 +58,11 @@ def _form(e: Emitter, i: Instruction) -> tuple[str, str, str]:
     return operation, kind, space
 
 
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
-
-
 def _update(e: Emitter, i: Instruction) -> None:
     operation, kind, space = _form(e, i)
-    results = _items(i.operands[0]) if i.opcode == "atom" else ()
+    results = items_of(i.operands[0]) if i.opcode == "atom" else ()
     address, value, *rest = i.operands[1 if i.opcode == "atom" else 0 :]
-    items, width = _items(value), TYPE_BYTES[kind]
+    items, width = items_of(value), TYPE_BYTES[kind]
     if len(items) > 1 and (kind not in (*_HALVES, "f32") or space.startswith("shared") or width * len(items) > 16):
         raise e.unsupported(f"an atomic update of {len(items)} elements of .{kind} in .{space} memory")
     if len(results) > len(items):

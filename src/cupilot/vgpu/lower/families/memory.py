@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cupilot.vgpu import layout
 from cupilot.vgpu.lower.table import Opcode
-from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Address, Instruction, Operand, Reg, Symbol, Vector
+from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Address, Instruction, Operand, Reg, Symbol, items_of
 
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
@@ -40,10 +40,6 @@ def _stored_spaces(i: Instruction) -> tuple[str, ...]:
     return ("global", "shared") if space == "generic" else (space,)
 
 
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
-
-
 def _element(e: Emitter, i: Instruction) -> tuple[str, int]:
     kind = i.mods[-1]
     if kind not in TYPE_BYTES or TYPE_BYTES[kind] not in RAW:
@@ -61,7 +57,7 @@ def _check_form(e: Emitter, space: str, width: int, count: int, spaces: tuple[st
 def _load(e: Emitter, i: Instruction) -> None:
     kind, width = _element(e, i)
     space = space_of(i)
-    items = _items(i.operands[0])
+    items = items_of(i.operands[0])
     if space == "param":
         _load_param(e, i, items, kind, width)
         return
@@ -162,7 +158,7 @@ def _stage_addresses(e: Emitter, operand: Operand, space: str) -> None:
 def _store(e: Emitter, i: Instruction) -> None:
     _, width = _element(e, i)
     space = space_of(i)
-    items = _items(i.operands[1])
+    items = items_of(i.operands[1])
     if space == "const" or i.has("async"):
         raise e.unsupported("a store to constant memory" if space == "const" else "an asynchronous store")
     raw = RAW[width]

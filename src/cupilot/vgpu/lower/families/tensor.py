@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from cupilot.vgpu.lower.table import Opcode
 from cupilot.vgpu.lower.tensor_memory import (
-    items_of,
     load_fragment,
     load_matrix,
     move_matrix,
@@ -35,7 +34,7 @@ from cupilot.vgpu.lower.tensor_shapes import (
     parts_of,
     product_of,
 )
-from cupilot.vgpu.ptx.syntax import Instruction
+from cupilot.vgpu.ptx.syntax import Instruction, items_of
 
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
