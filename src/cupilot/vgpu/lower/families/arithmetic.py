@@ -1,4 +1,4 @@
-"""Opcodes that exist for several kinds of types: the type decides on the family that lowers them."""
+"""Opcodes that exist for integers and floating-point numbers: the type selects the lowering."""
 
 from __future__ import annotations
 

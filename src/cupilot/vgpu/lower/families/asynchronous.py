@@ -1,11 +1,10 @@
 """Asynchronous copies and their barriers (PTX ISA: cp.async, cp.async.bulk, cp.reduce.async.bulk, mbarrier).
 
-The runtime checks and counts a copy when it is issued and moves its data when somebody waits for it.  Covered: all of
+The runtime checks and counts a copy when it is issued, and moves its data when a warp waits for it.  Covered: all of
 ``cp.async`` and ``mbarrier``, ``cp.async.bulk`` and ``cp.reduce.async.bulk`` between global memory and the block's own
 shared memory.  ``try_wait`` never suspends: a loop around it lets other warps run.  Cache operators, prefetch sizes,
-eviction hints, memory orders and scopes change nothing.  Not covered: copies through a tensor map
-(``cp.async.bulk.tensor``), multicast and masked bulk copies, ``st.async``, ``red.async``, the tensor units of later
-devices (``wgmma``, ``tcgen05``), and the shared memory of other blocks.
+eviction hints, memory orders and scopes have no effect.  Not covered: multicast and masked bulk copies, ``st.async``,
+``red.async`` and the shared memory of other blocks.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
 
 SHARED = ("shared", "shared::cta", "shared::cluster")
-# where in %data, in bytes, the second and third array over the lanes begin
+# byte offsets in %data of the second and third array with one element per lane
 SECOND, THIRD = 256, 512
 ATOM = "ptr, ptr, i32, ptr, i32, ptr, i32, i32, i32"
 _HINTS = frozenset(("ca", "cg", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"))
 
 
 def _stage(e: Emitter, operand: Operand | None, kind: str, place: int, otherwise: int = 0) -> str:
-    """Put an operand's lanes into ``%data`` at a byte offset; a number where there is no operand."""
+    """Store an operand's lanes to ``%data`` at a byte offset; without an operand, a number."""
     value = e.constant(otherwise, kind, True) if operand is None else e.fetch(operand, kind, True)
     return _store(e, value, kind, place)
 
@@ -96,7 +95,7 @@ def _copy_elements(e: Emitter, i: Instruction, mods: tuple[str, ...]) -> None:
 
 
 def _stage_source_bytes(e: Emitter, rest: list[Operand], width: int) -> str:
-    """Bytes that are read: all, a number of them, or none where a predicate says so."""
+    """Store how many bytes are read: all, a given number, or none where a predicate is true."""
     if not rest or not _is_predicate(e, rest[0]):
         return _stage(e, rest[0] if rest else None, "i32", SECOND, otherwise=width)
     ignored = e.fetch(rest[0], "i1", True)
@@ -178,7 +177,7 @@ BARRIER = "ptr, ptr, i32, ptr, i32, i32"
 
 
 def _barrier_head(e: Emitter, i: Instruction, address: Operand) -> str:
-    """The arguments that all functions of barriers begin with; without a space addresses are generic."""
+    """The first arguments of every barrier function; without a state space, addresses are generic."""
     shared = any(mod in SHARED for mod in i.mods)
     e.line(f"store <32 x i64> {_long_address(e, address, shared)}, ptr %addresses, align 64")
     site = e.site("shared", 8, store=True, atomic=True)
@@ -225,8 +224,8 @@ def _arrive(e: Emitter, i: Instruction) -> None:
 
 
 def _test(e: Emitter, i: Instruction) -> None:
-    """Whether a phase is over; it is named by its parity or by what an arrival gave."""
-    result, address, which = i.operands[:3]  # how long a thread may be suspended does not matter
+    """Whether a phase is complete; its parity or the state that an arrival returned identifies it."""
+    result, address, which = i.operands[:3]  # the limit on the waiting time is ignored
     head = _barrier_head(e, i, address)
     if i.has("parity"):
         phases = _stage(e, which, "i32", 0)
@@ -240,7 +239,7 @@ def _test(e: Emitter, i: Instruction) -> None:
 
 
 def _pending_count(e: Emitter, i: Instruction) -> None:
-    """Arrivals that the phase still lacked before the one that gave the state: its low 20 bits."""
+    """Pending arrivals of the phase before the one that returned the state: the low 20 bits of the state."""
     result, state = i.operands
     vector = isinstance(result, Reg) and e.is_vector(result.name)
     low = e.cast(e.fetch(state, "i64", vector), "i64", "i32", vector)

@@ -1,9 +1,9 @@
 """Atomic updates (PTX ISA: atom, red).
 
-All operations and types of the two instructions, in global and shared memory and through generic addresses, with
-their vector forms.  Orders, scopes and cache hints are read and change nothing here, because the lanes of a warp act
-one after the other in lane order and every update is one step on the host; an order that releases is told to the
-runtime.  Not covered: ``red.async``, and the shared memory of other blocks (``.shared::cluster``).
+Covered: all operations and types, in global and shared memory and through generic addresses, and the vector forms.
+Lanes update one after the other in lane order, and every update is atomic on the host, so orders, scopes and cache
+hints have no effect on results; the race checks are told of release orders.  Not covered: ``red.async``, and the shared
+memory of other blocks (``.shared::cluster``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Instruction, Operand, items_of
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
 
-# by operation, the types it has; addition does not ask for a sign
+# the types of each operation, with the runtime's name for each; sums are the same for signed and unsigned
 _HALVES = {name: name for name in ("f16", "bf16", "f16x2", "bf16x2")}
 _BITS = {"b32": "b32", "b64": "b64"}
 _ORDERED = {name: name for name in ("u32", "s32", "u64", "s64")} | _HALVES
@@ -41,7 +41,7 @@ _LLVM = {"f32": "float", "f64": "double"}
 
 
 def _form(e: Emitter, i: Instruction) -> tuple[str, str, str]:
-    """Operation, type and space; the order of the modifiers is free."""
+    """Operation, type and state space; modifiers may come in any order."""
     operation = kind = ""
     space = "generic"
     for mod in i.mods:
@@ -88,7 +88,7 @@ def _update(e: Emitter, i: Instruction) -> None:
 
 
 def _stage_addresses(e: Emitter, operand: Operand, space: str) -> None:
-    """All addresses are passed with 64 bits; those of shared memory have 32."""
+    """Addresses are passed as 64 bits; those of shared memory are extended from 32."""
     if SPACES[space] == SPACES["shared"]:
         short = e.address(operand, "i32", True)
         value = e.op(f"zext <32 x i32> {short} to <32 x i64>")

@@ -1,7 +1,7 @@
 """Calls (PTX ISA, "Parameter Passing" and "call").
 
-A call of another function of the module ends a basic block (see `cupilot.vgpu.emit.calls`); printf, assert, malloc and
-free are done by the runtime at once.
+A call of another function of the module ends a basic block (see `cupilot.vgpu.emit.calls`); the runtime executes
+printf, assert, malloc and free directly.
 """
 
 from __future__ import annotations

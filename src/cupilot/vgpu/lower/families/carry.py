@@ -1,6 +1,6 @@
 """Extended-precision integers (PTX ISA, "Extended-Precision Integer Arithmetic Instructions").
 
-The carry flag is a value inside a basic block; reading one that another block set is not supported.
+The carry flag is a value inside a basic block; a flag that another block set cannot be read.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _set_flag(o: Lanes, value: str) -> None:
     from cupilot.vgpu.emit.operands import Held
 
     guard = o.e.instruction.guard if o.e.instruction is not None else ""
-    if guard:  # the old flag stays in the other lanes
+    if guard:  # the other lanes keep the old flag
         wide = Lanes(o.e, True)
         if not o.vector:
             value = o.e.splat(value, "i1")

@@ -53,7 +53,7 @@ def _compared(o: Lanes, i: Instruction, element: int = 0) -> str:
 
 
 def _combined(o: Lanes, i: Instruction, result: str) -> str:
-    """With the predicate of a form such as ``setp.lt.and``."""
+    """Combined with the predicate of a form such as ``setp.lt.and``."""
     combine = next((m for m in i.mods[1:] if m in ("and", "or", "xor")), "")
     return o.op(combine, "i1", result, o.fetch(i.operands[3], "i1")) if combine else result
 
@@ -66,7 +66,7 @@ def _setp(e: Emitter, i: Instruction) -> None:
     for number, place in enumerate(targets):
         if not isinstance(place, Reg) or place.name == "_":
             continue
-        # one result may live longer than the other, and so be kept for each lane
+        # one result may live longer than the other, so only one of them may need a value per lane
         o = Lanes(e, e.is_vector(place.name))
         if i.mods[-1].endswith("x2"):
             value = _compared(o, i, number)
@@ -75,11 +75,11 @@ def _setp(e: Emitter, i: Instruction) -> None:
             if number == 1:
                 value = o.op("xor", "i1", value, o.const(1, "i1"))
         results.append((o, place, _combined(o, i, value)))
-    for o, place, value in results:  # an operand may be a result too, so set them last
+    for o, place, value in results:  # an operand may also be a result, so results are written last
         o.put(place, value, "i1")
 
 
-# what "true" is as a result
+# the result type and the value that stands for true
 TRUE = {
     "u32": ("i32", -1), "s32": ("i32", -1), "u16": ("i16", -1), "s16": ("i16", -1), "u64": ("i64", -1),
     "s64": ("i64", -1), "f32": ("i32", 0x3F800000), "f16": ("i16", 0x3C00), "bf16": ("i16", 0x3F80),
@@ -117,7 +117,7 @@ def _selp(e: Emitter, i: Instruction) -> None:
 
 
 def _slct(e: Emitter, i: Instruction) -> None:
-    """By the sign of the third operand; -0 counts as positive, NaN as negative."""
+    """Select by the sign of the third operand; -0 counts as positive, NaN as negative."""
     name, by = i.mods[-2:]
     if name not in SELECTED or by not in ("s32", "f32"):
         raise e.unsupported(f"the types .{name}.{by}")

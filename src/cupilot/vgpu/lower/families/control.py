@@ -1,7 +1,6 @@
 """Control flow and barriers (PTX ISA, "Control Flow Instructions", "bar, barrier").
 
-Branches and exits are part of how a block ends (see `cupilot.vgpu.emit`); their entries here only
-say that they exist and write nothing.
+Branches and exits end a block and are lowered with it (see `cupilot.vgpu.emit`).
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ def _ends_block(e: Emitter, i: Instruction) -> None:
 
 
 def _barrier(e: Emitter, i: Instruction) -> bool:
-    """Give a barrier's number, thread count and predicates to the warp's record; true when the warp must wait.
+    """Store a barrier's number, thread count and predicates in the warp's record; true when the warp must wait.
 
-    Within a warp, lanes are in step already.  The second half of a reduction reads the result (see `split_blocks`).
+    The lanes of a warp run in lockstep, so ``bar.warp`` has nothing to do.  The second half of a reduction reads the
+    result (see `split_blocks`).
     """
     if i.has("warp"):
         return False
@@ -50,7 +50,7 @@ def _barrier(e: Emitter, i: Instruction) -> bool:
 
 
 def _uniform_word(e: Emitter, operand: Operand) -> str:
-    """An operand that all lanes agree on; a register that could differ is taken from the first active lane."""
+    """An operand that must be the same in all lanes; if it may differ, the first active lane's value."""
     if e.operand_is_uniform(operand):
         return e.fetch(operand, "i32", False)
     first = e.call("i32", "llvm.cttz.i32", f"i32 {e.mask}, i1 false", "i32, i1")
@@ -68,11 +68,11 @@ def _barrier_result(e: Emitter, i: Instruction) -> None:
 
 
 def _nothing(e: Emitter, i: Instruction) -> None:
-    """No effect that a program could see."""
+    """No visible effect."""
 
 
 def _sleep(e: Emitter, i: Instruction) -> None:
-    """No time passes, but a warp that sleeps waits: the scheduler need not find that out by its patience."""
+    """No time passes, but the scheduler is told at once that this warp is waiting."""
     e.store_field("%w", layout.WARP_FUEL, "i32", str(layout.ASLEEP))
 
 

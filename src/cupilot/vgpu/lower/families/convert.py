@@ -49,7 +49,7 @@ def _flags(i: Instruction) -> int:
 
 
 def _by_runtime(o: Lanes, i: Instruction, value: str, source: str, to: str) -> str:
-    """Conversions that no instruction of the host does with one rounding."""
+    """Conversions that the host has no instruction for that rounds only once."""
     mode = "rna" if i.has("rna") else mode_of(i) or "rn"
     wide = o.bits(value, SINGLE[source], "i64")
     return o.bits(converted(o, wide, source, to, mode, _flags(i)), "i64", SINGLE[to])
@@ -76,7 +76,7 @@ def _nearest(o: Lanes, i: Instruction, value: str, source: str, to: str) -> str:
     mode = next((m for m in i.mods if m in ROUND_TO_INTEGER), "")
     if mode:
         value = o.call(ROUND_TO_INTEGER[mode], kind, value)
-    # clamping before rounding gives the same, for 0 and 1 are numbers of every format
+    # clamping may come before rounding, because every format has 0 and 1
     if i.has("sat"):
         value = saturate(o, value, kind)
     if i.has("relu"):
@@ -135,7 +135,7 @@ def _from_integer(o: Lanes, i: Instruction, value: str, source: str, to: str) ->
 
 
 def _directed_from_integer(o: Lanes, mode: str, value: str, signed: bool) -> str:
-    """32-bit integers split into two exact floats, added with the mode asked for."""
+    """A 32-bit integer as two exact floats, added with the given rounding mode."""
     high = o.op("ashr" if signed else "lshr", "i32", value, o.const(16, "i32"))
     low = o.op("and", "i32", value, o.const(0xFFFF, "i32"))
     upper = o.convert("sitofp" if signed else "uitofp", high, "i32", "float")

@@ -78,7 +78,7 @@ def div_float(e: Emitter, i: Instruction) -> None:
 
 
 def select_float(o: Lanes, i: Instruction, values: list[str], kind: str) -> str:
-    """min and max of two or three: -0 is less than +0, a number wins over NaN unless ``.NaN`` is asked for.
+    """min and max of two or three: -0 is less than +0, and a number wins over NaN unless ``.NaN`` is given.
 
     ``.xorsign.abs`` compares magnitudes and gives the result the product of the signs.
     """
@@ -126,14 +126,14 @@ def _root_or_reciprocal(e: Emitter, i: Instruction) -> None:
 
 
 def _gross(o: Lanes, i: Instruction) -> None:
-    """rcp and rsqrt.approx.ftz.f64: only the upper words of operand and result count."""
+    """rcp and rsqrt.approx.ftz.f64: operand and result have only their upper 32 bits."""
     raw = o.fetch(i.operands[1], "double")
     a = _flush_double(o, _upper_word(o, raw))
     if i.opcode == "rsqrt":
         a = o.call("sqrt", "double", a)
     result = o.op("fdiv", "double", o.const(ONE["double"], "double"), a)
     result = _flush_double(o, _upper_word(o, result))
-    # a NaN must stay one even where its mark is in the lower word
+    # a NaN stays a NaN even if its payload is in the lower word
     result = o.select(o.fcmp("uno", "double", raw, raw), "double", raw, result)
     o.put(i.operands[0], result, "double")
 

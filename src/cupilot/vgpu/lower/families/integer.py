@@ -1,6 +1,6 @@
 """Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions"), with the packed 16-bit forms.
 
-Instructions that read or set the carry flag are in the module carry, those on single bits in bits.
+Instructions that use the carry flag are in the family carry, those on single bits in bits.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def add_integer(e: Emitter, i: Instruction) -> None:
 
 
 def _packed_shorts(e: Emitter, i: Instruction, verb: str) -> None:
-    """Two 16-bit results side by side; ``verb`` is an LLVM operation, or an intrinsic's name with llvm."""
+    """Two 16-bit results side by side; ``verb`` is an LLVM operation or intrinsic."""
     o = lanes_of(e, i)
     count = 64 if o.vector else 2
     full = f"<{count} x i16>"
@@ -99,7 +99,7 @@ def _multiply24(e: Emitter, i: Instruction) -> None:
 
 
 def _sad(e: Emitter, i: Instruction) -> None:
-    """The sum of an absolute difference and a third operand."""
+    """Add the absolute difference of two operands to a third."""
     o, (kind, signed) = lanes_of(e, i), kind_of(e, i)
     a, b, c = (o.fetch(operand, kind) for operand in i.operands[1:4])
     less = o.icmp("slt" if signed else "ult", kind, a, b)
@@ -116,7 +116,7 @@ def divide(e: Emitter, i: Instruction) -> None:
     a, b = (o.fetch(operand, kind) for operand in i.operands[1:3])
     zero, one, ones = (o.const(n, kind) for n in (0, 1, -1))
     avoid = bad = o.icmp("eq", kind, b, zero)
-    if signed:  # the smallest number by -1 overflows: negate instead
+    if signed:  # the smallest number divided by -1 overflows: negate instead
         minus = o.icmp("eq", kind, b, ones)
         avoid = o.either(bad, minus)
     quotient = _exact_quotient(o, kind, signed, a, o.select(avoid, kind, one, b))

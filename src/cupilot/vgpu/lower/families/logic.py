@@ -57,7 +57,7 @@ def _clamped(o: Lanes, i: Instruction, verb: str, kind: str, a: str) -> str:
     given = o.fetch(by, "i32")
     if verb == "ashr":
         return o.op(verb, kind, a, o.bits(o.call("umin", "i32", given, o.const(width - 1, "i32")), "i32", kind))
-    # what a shift beyond the width gives is not chosen, and may be anything
+    # a shift beyond the width is undefined in LLVM; the select discards its result
     inside = o.icmp("ult", "i32", given, o.const(width, "i32"))
     return o.select(inside, kind, o.op(verb, kind, a, o.bits(given, "i32", kind)), o.const(0, kind))
 

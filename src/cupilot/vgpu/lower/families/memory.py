@@ -1,7 +1,7 @@
-"""Loads and stores (PTX ISA, "Data Movement and Conversion Instructions": ld, st, and "atom", "red").
+"""Loads, stores and fences (PTX ISA: ld, ldu, st, prefetch, membar, fence).
 
-Every access but that of parameters goes through the runtime, which checks, counts and moves the
-data of all lanes at once.  Cache operators and eviction hints change nothing here.
+The runtime checks, counts and moves the data of all lanes at once, except for kernel parameters, which are read
+directly.  Cache operators and eviction hints have no effect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SPACES = ("global", "shared", "const", "local", "param")
 RAW = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
-# what the runtime moves: bytes of an element and elements of a vector, up to 16 bytes
+# bytes of an element and elements of a vector that the runtime can move: 16 bytes at most
 FORMS = frozenset((w, v) for w in RAW for v in (1, 2, 4) if w * v <= 16)
 
 
@@ -72,7 +72,7 @@ def _load(e: Emitter, i: Instruction) -> None:
 
 
 def _load_group(e: Emitter, group: Group) -> None:
-    """All loads of a group at the place of the first one, into a buffer of their own."""
+    """Emit all loads of a group in place of the first one, into a buffer of their own."""
     size = group.width * group.count
     leader = e.site("group", size, store=False)
     words = [len(group.loads)]
@@ -88,7 +88,7 @@ def _load_group(e: Emitter, group: Group) -> None:
 
 
 def _access(e: Emitter, function: str, address: Operand, space: str, width: int, count: int, *, store: bool) -> None:
-    """Let the runtime move the data of all lanes, between the address and ``%data``."""
+    """Let the runtime move the data of all lanes between memory and ``%data``."""
     _check_form(e, space, width, count, (*SPACES, "generic"))
     _stage_addresses(e, address, space)
     site = e.site(space, width * count, store=store)
@@ -123,7 +123,7 @@ def _put_loaded(e: Emitter, item: Operand, value: str, kind: str, width: int, *,
 def _load_param(e: Emitter, i: Instruction, items: tuple[Operand, ...], kind: str, width: int) -> None:
     address = i.operands[1]
     if not isinstance(address, Address) or not isinstance(address.base, Symbol):
-        # a kernel's parameters have an address like constants
+        # a kernel's parameters are addressed like constants
         _access(e, "vg_ld_const", address, "const", width, len(items), store=False)
         _put_items(e, items, kind, width)
         return
@@ -145,7 +145,7 @@ def _load_param(e: Emitter, i: Instruction, items: tuple[Operand, ...], kind: st
 
 
 def _in_frame(e: Emitter, address: Operand) -> bool:
-    """What is handed to and from called functions lies in local memory."""
+    """Whether an address is that of an argument or result of a called function, which are in local memory."""
     base = address.base if isinstance(address, Address) else None
     return isinstance(base, Symbol) and base.name in e.frame.offsets
 
@@ -176,12 +176,12 @@ def _store(e: Emitter, i: Instruction) -> None:
 
 
 def _fence(e: Emitter, i: Instruction) -> None:
-    """Accesses are in order here; a fence tells the race checks that what was written may be read by others."""
+    """Accesses are in order here; a fence tells the race checks that other threads may read what was written."""
     e.call("void", "vg_publish", "ptr %c, ptr %w", "ptr, ptr")
 
 
 def _nothing(e: Emitter, i: Instruction) -> None:
-    """Prefetches and hints: caches are modelled."""
+    """A prefetch has no effect on the modelled caches."""
 
 
 ORDER = 110

@@ -57,7 +57,7 @@ def _unpack(e: Emitter, items: tuple[Operand, ...], source: Operand, kind: str) 
     for number, item in enumerate(items):
         if not isinstance(item, Reg) or item.name == "_":
             continue
-        # one result may live longer than the other, and so be kept for each lane
+        # one result may live longer than the other, so only one of them may need a value per lane
         o = Lanes(e, e.is_vector(item.name))
         value = o.fetch(source, kind)
         if number:
@@ -68,7 +68,7 @@ def _unpack(e: Emitter, items: tuple[Operand, ...], source: Operand, kind: str) 
 
 
 def _number(o: Lanes, value: int, kind: str) -> str:
-    """A constant of any integer type, i128 too."""
+    """A constant of any integer type, including i128."""
     return f"splat ({kind} {value})" if o.vector else str(value)
 
 
@@ -81,7 +81,7 @@ def _space(e: Emitter, i: Instruction) -> str:
 
 
 def _cvta(e: Emitter, i: Instruction) -> None:
-    """Global addresses are generic as they are; shared and local ones live in windows."""
+    """Global addresses are generic addresses; shared and local memory have windows in the generic space."""
     o = lanes_of(e, i)
     if i.mods[-1] != "u64":
         raise e.unsupported(f"addresses of type .{i.mods[-1]}")
@@ -92,7 +92,7 @@ def _cvta(e: Emitter, i: Instruction) -> None:
 
 
 def _isspacep(e: Emitter, i: Instruction) -> None:
-    """Whether a generic address lies in a window; constants and parameters are in global memory here."""
+    """Whether a generic address is in a window; constants and parameters are in global memory here."""
     o, space = lanes_of(e, i), _space(e, i)
     window = o.op("lshr", "i64", o.fetch(i.operands[1], "i64"), o.const(56, "i64"))
     if space in WINDOWS:
@@ -100,7 +100,7 @@ def _isspacep(e: Emitter, i: Instruction) -> None:
     elif space == "global":
         result = o.icmp("eq", "i64", window, o.const(0, "i64"))
     else:
-        raise e.unsupported(f"addresses of the space .{space}, which cannot be told from global ones")
+        raise e.unsupported(f"addresses of the space .{space}, which look like global ones")
     o.put(i.operands[0], result, "i1")
 
 

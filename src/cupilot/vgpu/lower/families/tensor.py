@@ -1,11 +1,11 @@
 """Matrix instructions (PTX ISA: wmma, mma, ldmatrix, stmatrix, movmatrix).
 
-Covers dense products of every type and shape of sm_75 to sm_90; see `tensor_shapes` for the layouts, and the
-runtime's tensor.cpp for the arithmetic.  Not covered, and reported as such: sparse products (`mma.sp`), block
-scaling and the types of sm_100, rounding modes other than ``.rn``, `wgmma`.
+Covered: dense products of every type and shape of these instructions on sm_75 to sm_90; see `tensor_shapes` for the
+layouts and the runtime's tensor.cpp for the arithmetic.  Not covered: sparse products (`mma.sp`), block scaling and the
+types of sm_100, rounding modes other than ``.rn``.
 
 All lanes of a warp must execute a matrix instruction; if some do not, that is a finding ("divergent-mma"), and the
-result is computed from whatever the registers hold.
+result is computed from the current contents of their registers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from cupilot.vgpu.ptx.syntax import Instruction, items_of
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
 
-HALF_C, HALF_D, COLUMN_A, ROW_B = 1, 2, 4, 8  # as tensor.cpp knows them
-DATA_BYTES = 4096  # of %data
+HALF_C, HALF_D, COLUMN_A, ROW_B = 1, 2, 4, 8  # flags of tensor.cpp
+DATA_BYTES = 4096  # size of %data
 
 
 def tensor_flop(instruction: Instruction) -> tuple[str, int] | None:
@@ -62,7 +62,7 @@ def _product(e: Emitter, i: Instruction) -> Product:
 
 
 def _check_registers(e: Emitter, i: Instruction, p: Product, wmma: bool) -> None:
-    """Fragments have as many registers as their elements fill; f16 operands of `wmma` always have eight."""
+    """Check that each fragment has the registers its elements need; f16 operands of `wmma` always have eight."""
     s = p.shape
     left, right = operand_registers(s.m, s.k, p.a), operand_registers(s.n, s.k, p.b)
     if p.quad_pairs:
@@ -87,7 +87,7 @@ def _multiply(e: Emitter, i: Instruction, p: Product, inner: Shape, swapped: boo
     size = raw_type(p.a)[1]
     at_b = size * len(operands[1])
     at_c = at_b + size * len(operands[2])
-    # a sum may replace its addend, unless the two are packed differently
+    # D may overwrite C unless the two are packed differently
     at_d = at_c if p.c == p.d else at_c + size * len(operands[3])
     assert at_d + size * len(operands[0]) <= DATA_BYTES
     for items, kind, offset in zip(operands[1:], (p.a, p.b, p.c), (0, at_b, at_c), strict=True):

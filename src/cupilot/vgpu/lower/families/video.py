@@ -1,7 +1,7 @@
 """SIMD video instructions that nvcc still writes (PTX ISA, "Video Instructions": v*2, v*4).
 
-Covered: vadd, vsub, vavrg, vabsdiff, vmin, vmax of two halfwords or four bytes with results of all
-elements, ``.sat`` and ``.add``.  Not covered: element selectors and masks, vset, the scalar forms.
+Covered: vadd, vsub, vavrg, vabsdiff, vmin, vmax of two halfwords or four bytes that compute all elements,
+with ``.sat`` and ``.add``.  Not covered: element selectors and masks, vset, the scalar forms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cupilot.vgpu.ptx.syntax import Instruction
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
 
-# numbers of the runtime's vg_video
+# numbers that the runtime's vg_video expects
 OPERATIONS = {"vadd": 0, "vsub": 1, "vavrg": 2, "vabsdiff": 3, "vmin": 4, "vmax": 5}
 RESULT_SIGNED, A_SIGNED, B_SIGNED, SAT, ADD = 1, 2, 4, 8, 16
 
