@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
 
 from cupilot.vgpu.emit import Emitter
-from cupilot.vgpu.lower.coverage import Coverage, coverage, page, spelled_out
-from cupilot.vgpu.lower.table import opcodes
+from cupilot.vgpu.lower.coverage import instructions, page, spelled_out, unsupported
+from cupilot.vgpu.lower.table import Opcode, opcodes
+from cupilot.vgpu.ptx.flow import TERMINATORS
 from cupilot.vgpu.ptx.parse import PtxError, parse_module
 
 PAGE = Path(__file__).parents[2] / "docs" / "ptx-coverage.md"
-KNOWN = coverage()
 MODULE = """.version 8.6
 .target sm_90
 .address_size 64
@@ -48,35 +49,31 @@ def test_the_page_is_current() -> None:
     assert PAGE.read_text() == page(), "run docs/make_ptx_coverage.py"
 
 
-def test_every_opcode_is_on_the_page() -> None:
-    assert set(KNOWN) == set(opcodes())
-
-
 @pytest.mark.parametrize("start", ["", LANES], ids=["uniform", "lanes"])
-@pytest.mark.parametrize(("name", "known"), KNOWN.items(), ids=KNOWN)
-def test_covered_forms_are_translated(name: str, known: Coverage, start: str) -> None:
-    instructions = list(known.instructions(known.forms))
-    assert instructions
-    assert {text.split(".")[0].split()[0] for text in instructions} == {name}
-    for first in range(0, len(instructions), 100):
-        code = [start, known.before, *(f"{text};" for text in instructions[first : first + 100])]
-        if name in ("bra", "ret", "exit", "trap"):  # nothing is translated behind them
-            code = [start, *(f"@%p1 {text};" for text in instructions)]
+@pytest.mark.parametrize(("name", "entry"), opcodes().items(), ids=opcodes())
+def test_covered_forms_are_translated(name: str, entry: Opcode, start: str) -> None:
+    texts = list(instructions(entry.forms, entry.operands))
+    assert texts
+    assert all(re.match(rf"{re.escape(name)}(?![\w:])", text) for text in texts)
+    for first in range(0, len(texts), 100):
+        code = [start, entry.before, *(f"{text};" for text in texts[first : first + 100])]
+        if name in TERMINATORS:  # nothing is translated behind them
+            code = [start, *(f"@%p1 {text};" for text in texts)]
         llvm.parse_assembly(translate("\n".join(code))).verify()
 
 
 @pytest.mark.parametrize(
-    "text", [text for known in KNOWN.values() for text in known.instructions(known.missing)], ids=lambda text: text[:40]
+    "text",
+    [text for entry in opcodes().values() for text in instructions(entry.missing, entry.operands)],
+    ids=lambda text: text[:40],
 )
 def test_missing_forms_are_refused(text: str) -> None:
     with pytest.raises(PtxError):
         translate(f"{text};")
 
 
-@pytest.mark.parametrize(
-    "opcode", ["tex.2d.v4.f32.f32", "wgmma.fence.sync.aligned", "mapa.u64", "multimem.red.add.u32"]
-)
-def test_whole_groups_are_refused(opcode: str) -> None:
+@pytest.mark.parametrize("opcode", [name for names in unsupported().values() for name in names])
+def test_opcodes_without_support_are_refused(opcode: str) -> None:
     with pytest.raises(PtxError, match="unsupported on the virtual GPU"):
         translate(f"{opcode} %rd1, %rd2;")
 

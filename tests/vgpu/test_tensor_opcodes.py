@@ -20,7 +20,7 @@ from tensor_layouts import (
     sizes,
 )
 
-from cupilot.vgpu.lower.tensor import tensor_flop
+from cupilot.vgpu.lower.table import entry_of
 from cupilot.vgpu.ptx.parse import parse_module
 
 
@@ -281,4 +281,4 @@ def test_operations_of_a_product(text: str, wanted: tuple[str, int] | None) -> N
     code = module(f" {text} %r1, %r2; ret;", "k", ())
     instruction = parse_module(code).functions["k"].body[0]
     assert not isinstance(instruction, str)
-    assert tensor_flop(instruction) == wanted
+    assert entry_of(instruction).tensor_flop(instruction) == wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from ptxkit import INDEX, Bench, module, pointer
@@ -61,3 +62,12 @@ def test_a_folder_that_cannot_be_written_costs_time_only(bench: Bench, tmp_path:
     for _ in range(2):
         compiled(bench, tmp_path / "file" / "folder")
     assert emitted == ["kept", "kept"]
+
+
+def test_an_edited_family_of_opcodes_is_another_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = copytree(Path(translate.__file__).parent, tmp_path / "vgpu")
+    monkeypatch.setattr(translate, "files", lambda name: package)
+    before = translate._engine_digest.__wrapped__()
+    with (package / "lower" / "families" / "logic.py").open("a") as family:
+        family.write("# edited")
+    assert translate._engine_digest.__wrapped__() != before

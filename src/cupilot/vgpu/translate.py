@@ -159,7 +159,7 @@ def _engine_digest() -> str:
     """Of the sources that decide what a kernel becomes."""
     package = Path(str(files("cupilot.vgpu")))
     total = sha256()
-    for path in sorted(p for folder in ("emit", "lower", "ptx") for p in (package / folder).glob("*.py")):
+    for path in sorted(p for folder in ("emit", "lower", "ptx") for p in (package / folder).rglob("*.py")):
         total.update(path.read_bytes())
     total.update((package / "layout.py").read_bytes())
     return total.hexdigest()

@@ -18,8 +18,6 @@ from cupilot.vgpu.emit import Site
 WIDE_8, WIDE_16, SAME_ADDRESS = 1, 2, 4
 WANTED = {8: WIDE_8, 16: WIDE_16}
 Place = tuple[int, str, str, int]  # source line, space, kind, bytes
-# what counts as an atomic update: barriers in shared memory are made of them
-ATOMIC = ("atom.", "red.", "mbarrier.", "cp.async.mbarrier.")
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Width:
 
 def kind_of(site: Site) -> str:
     """Load, store or atomic."""
-    return "atomic" if site.text.startswith(ATOMIC) else "store" if site.store else "load"
+    return "atomic" if site.atomic else "store" if site.store else "load"
 
 
 def site_widths(sites: Sequence[Site], kernel: str, sass: Iterable[SassFunction]) -> list[Width | None]:

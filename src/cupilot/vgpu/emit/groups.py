@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cupilot.vgpu.lower.table import access_of
-from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Address, Instruction, Operand, Reg, Symbol, Vector
+from cupilot.vgpu.lower.table import access_of, orders
+from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Address, Instruction, Reg, Symbol, items_of
 
-# instructions that leave shared memory alone, beside arithmetic; everything else closes the groups
-WRITING = frozenset(
-    {"st", "atom", "red", "bar", "barrier", "call", "cp", "mbarrier", "fence", "membar", "stmatrix", "wmma", "ldmatrix"}
-)
-HARMLESS_STORES = ("global", "local", "param")
 RELAXED = ("volatile", "relaxed", "acquire", "mmio")
 MOST_BYTES = 64 * 4  # of one lane
 
@@ -45,9 +40,7 @@ def find_groups(code: Sequence[Instruction]) -> dict[int, tuple[Group, int]]:
     open_groups: dict[tuple[Reg | Symbol | None, int, int], Group] = {}
     groups: list[Group] = []
     for instruction in code:
-        if instruction.opcode in WRITING and not (
-            instruction.opcode == "st" and any(map(instruction.has, HARMLESS_STORES))
-        ):
+        if orders(instruction, "shared"):
             open_groups.clear()
         elif (key := _key(instruction)) is not None:
             group = open_groups.get(key)
@@ -69,11 +62,7 @@ def _key(instruction: Instruction) -> tuple[Reg | Symbol | None, int, int] | Non
         return None
     address = instruction.operands[1]
     width = TYPE_BYTES.get(instruction.mods[-1], 0)
-    count = len(_items(instruction.operands[0]))
+    count = len(items_of(instruction.operands[0]))
     if not isinstance(address, Address) or isinstance(address.base, Symbol) or width != 4 or count not in (1, 2, 4):
         return None
     return address.base, width, count
-
-
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)

@@ -23,7 +23,7 @@ from cupilot.vgpu.emit.storage import Frame, Slots, place_shared
 from cupilot.vgpu.emit.text import LANES, WIDTH
 from cupilot.vgpu.emit.verify import verify_sizes
 from cupilot.vgpu.lower.cost import cost_of
-from cupilot.vgpu.lower.table import lowering_of
+from cupilot.vgpu.lower.table import entry_of
 from cupilot.vgpu.ptx.flow import EXIT, TERMINATORS, Block, Flow, may_spin, split_blocks
 from cupilot.vgpu.ptx.syntax import Function, Instruction, Module, Reg
 
@@ -246,9 +246,8 @@ class Emitter(Calls):
 
     def _lower(self, instruction: Instruction) -> bool:
         """Emit one instruction; true when the warp must wait.  Operands that no form has are the PTX's fault."""
-        lower = lowering_of(instruction, self.function.name)
         try:
-            return bool(lower(self, instruction))
+            return bool(entry_of(instruction).lower(self, instruction))
         except (
             ArithmeticError,
             AssertionError,

@@ -31,6 +31,7 @@ class Site:
     store: bool
     relaxed: bool = False  # volatile and the like: meant to meet other threads' accesses
     group: int = -1  # the site that counts for this one and its neighbours
+    atomic: bool = False
 
 
 @dataclass
@@ -244,11 +245,11 @@ class Operands(IrText):
             return self.op(f"select i1 {self.guard(False)}, i32 {self.mask}, i32 0")
         return self.op(f"and i32 {self.mask}, {self.lane_bits(self.guard(True))}")
 
-    def site(self, space: str, width: int, store: bool) -> int:
+    def site(self, space: str, width: int, store: bool, atomic: bool = False) -> int:
         instruction = self.instruction
         assert instruction is not None
         relaxed = any(instruction.has(mod) for mod in RELAXED)
-        self.sites.append(Site(instruction.text, instruction.line, space, width, store, relaxed))
+        self.sites.append(Site(instruction.text, instruction.line, space, width, store, relaxed, atomic=atomic))
         return len(self.sites) - 1
 
     def member_site(self, load: Instruction, width: int, leader: int) -> int:

@@ -6,9 +6,9 @@ registers are not compared with those of instructions, as ptxas does: values are
 
 from __future__ import annotations
 
-from cupilot.vgpu.lower.table import access_of, opcodes, written_operands
+from cupilot.vgpu.lower.table import UNKNOWN, access_of, entry_of, written_operands
 from cupilot.vgpu.ptx.parse import PtxError
-from cupilot.vgpu.ptx.syntax import Function, Instruction, Operand, Pair, Reg, Vector
+from cupilot.vgpu.ptx.syntax import Function, Instruction, Operand, Pair, Reg, items_of
 
 # PTX ISA, "Kernel Function Parameters"; CUDA C++ Programming Guide, "Compute Capabilities"
 PARAM_BYTES = 32764
@@ -30,8 +30,8 @@ def verify_function(function: Function) -> None:
 def _verify(function: Function, instruction: Instruction) -> None:
     if instruction.guard and function.registers.get(instruction.guard) != "pred":
         raise _wrong(function, instruction, f"the guard {instruction.guard} is not a predicate")
-    if instruction.opcode not in opcodes():
-        return  # told where it is translated
+    if entry_of(instruction) is UNKNOWN:
+        return  # refused when it is lowered
     for operand in written_operands(instruction):
         if not all(isinstance(part, Reg) for part in _parts(operand)):
             raise _wrong(function, instruction, "the result is not a register")
@@ -47,7 +47,7 @@ def _verify(function: Function, instruction: Instruction) -> None:
 def _parts(operand: Operand) -> tuple[Operand, ...]:
     if isinstance(operand, Pair):
         return operand.first, operand.second
-    return operand.items if isinstance(operand, Vector) else (operand,)
+    return items_of(operand)
 
 
 def _wrong(function: Function, instruction: Instruction, what: str) -> PtxError:

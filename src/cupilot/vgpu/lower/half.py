@@ -1,8 +1,8 @@
 """Half and bfloat16 arithmetic, single and packed (PTX ISA, "Half Precision Floating Point Instructions").
 
-Values are 16-bit patterns.  Sums and f16 products are computed in fp32, whose second rounding is harmless;
-fma and bf16 products in double, rounded to odd before the only rounding that counts.  NaN results are the
-canonical 0x7FFF.  Not covered: ``.oob``.
+Values are 16-bit patterns.  Sums and f16 products are computed in fp32: rounding them twice gives the same as rounding
+once.  fma and bf16 products are computed in double and rounded to odd, so that the final rounding is correct.  NaN
+results are the canonical 0x7FFF.  Not covered: ``.oob``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cupilot.vgpu.lower.floating import select_float, special_function
+from cupilot.vgpu.lower.families.floating import select_float, special_function
 from cupilot.vgpu.lower.lanes import Lanes, lanes_of, type_name
 from cupilot.vgpu.lower.rounding import odd_float, odd_sum, saturate
-from cupilot.vgpu.lower.table import Lowering, Opcode
+from cupilot.vgpu.lower.table import Lowering
 from cupilot.vgpu.ptx.syntax import Instruction
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _adjusted(compute: Compute, o: Lanes, i: Instruction, name: str, values: lis
     result = compute(o, i, name, values)
     if i.has("ftz"):
         result = flush_half(o, result, name)
-    if i.has("relu"):  # the canonical NaN is positive, and so stays
+    if i.has("relu"):  # the canonical NaN is positive and stays
         zero = o.const(0, "i16")
         result = o.select(o.icmp("slt", "i16", result, zero), "i16", zero, result)
     return result
@@ -115,7 +115,7 @@ def _product(o: Lanes, i: Instruction, name: str, values: list[str]) -> str:
     if name == "f16":  # exact in fp32
         a, b = (widen(o, v, name) for v in values)
         return _narrow_float(o, i, o.op("fmul", "float", a, b), name)
-    # a bf16 product may be subnormal in fp32, which would round twice
+    # a bf16 product may be subnormal in fp32, where rounding twice is not harmless
     return _narrow_float(o, i, odd_float(o, o.op("fmul", "double", *_doubles(o, name, values))), name)
 
 
@@ -143,6 +143,3 @@ def _sign(o: Lanes, i: Instruction, name: str, values: list[str]) -> str:
 
 add_half, mul_half, fma_half = _elements(_sum), _elements(_product), _elements(_fma)
 minmax_half, special_half, sign_half = _elements(_minmax), _elements(_special), _elements(_sign)
-
-# shared opcodes are in the family arithmetic
-OPCODES: dict[str, Opcode] = {}

@@ -58,7 +58,7 @@ def _half(o: Lanes, i: Instruction, value: str, to: str) -> str:
 
 
 def clamp(o: Lanes, value: str, kind: str, signed: bool, to: str) -> str:
-    """An integer within what another integer type can hold, as far as its own type can say."""
+    """An integer clamped to the range of another integer type."""
     bits, width = int(to[1:]), int(kind[1:])
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if to.startswith("s") else (0, (1 << bits) - 1)
     own_low, own_high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signed else (0, (1 << width) - 1)
@@ -71,7 +71,7 @@ def clamp(o: Lanes, value: str, kind: str, signed: bool, to: str) -> str:
 
 
 def pack_integers(e: Emitter, i: Instruction) -> None:
-    """cvt.pack: two 32-bit integers clamped to a small type; the bits above them come from a third operand."""
+    """cvt.pack: two 32-bit integers clamped to a small type; a third operand supplies the bits above them."""
     kinds = [m for m in i.mods if m not in ("pack", "sat")]
     to = kinds[0]
     if to[0] not in "us" or to[1:] not in ("2", "4", "8", "16") or kinds[1] != "s32" or not i.has("sat"):

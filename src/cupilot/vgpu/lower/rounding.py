@@ -1,8 +1,7 @@
 """Rounding, flushing and clamping of floating-point values.
 
-The directed modes (``rz``, ``rm``, ``rp``) are exact: fp32 sums and products come from an error-free
-transformation in double precision, everything else from the processor's own rounding modes or from
-integer arithmetic in the runtime.
+The directed modes (``rz``, ``rm``, ``rp``) are exact: fp32 sums and products use an error-free transformation in
+double precision, everything else the processor's rounding modes or integer arithmetic in the runtime.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from cupilot.vgpu.lower.lanes import ONE, Lanes
 from cupilot.vgpu.ptx.syntax import Instruction
 
 DIRECTED = ("rz", "rm", "rp")
-# numbers of the runtime's vg_directed and vg_convert
+# numbers that the runtime's vg_directed and vg_convert expect
 MODES = {"rn": 0, "rz": 1, "rm": 2, "rp": 3, "rna": 4}
 OPERATIONS = {"add": 0, "mul": 1, "fma": 2, "div": 3, "sqrt": 4}
 FORMATS = {
@@ -24,7 +23,7 @@ SMALLEST_NORMAL = 0x00800000
 
 
 def mode_of(i: Instruction) -> str:
-    """The directed mode of an instruction, or nothing for rounding to nearest."""
+    """The directed rounding mode of an instruction; empty for rounding to nearest."""
     return next((m for m in i.mods if m in DIRECTED), "")
 
 
@@ -51,7 +50,7 @@ def rounded(o: Lanes, operation: str, mode: str, kind: str, *values: str) -> str
         if operation == "add":
             return directed(o, mode, values[0], one, values[1])
         if operation == "mul":
-            # the zero that keeps the sign of a zero product: +0 when rounding down, else -0
+            # adding this zero keeps the sign of a zero product: +0 when rounding down, else -0
             return directed(o, mode, values[0], values[1], o.const(0 if mode == "rm" else 1 << 31, kind))
         if operation == "fma":
             return directed(o, mode, values[0], values[1], values[2])
@@ -62,9 +61,9 @@ def rounded(o: Lanes, operation: str, mode: str, kind: str, *values: str) -> str
 def directed(o: Lanes, mode: str, a: str, b: str, c: str) -> str:
     """a * b + c in fp32 rounded down (rm), up (rp) or to zero (rz), exactly.
 
-    The product of two floats is exact in double; adding the third has an error that the two-sum
-    transformation gives exactly, so the rounded-to-nearest result can be corrected by one step.
-    A sum that is exactly zero is -0 when rounding down, which adding the negatives gives.
+    The product of two floats is exact in double.  The two-sum transformation gives the exact error of adding the
+    third, so that the result rounded to nearest can be corrected by one step.  A sum that is exactly zero is -0 when
+    rounding down, which adding the negated operands gives.
     """
     x, y, z = (o.convert("fpext", v, "float", "double") for v in (a, b, c))
     p = o.op("fmul", "double", x, y)
@@ -92,14 +91,14 @@ def directed(o: Lanes, mode: str, a: str, b: str, c: str) -> str:
 
 
 def sum_error(o: Lanes, p: str, z: str, s: str) -> str:
-    """What rounding took from p + z = s, exactly (doubles)."""
+    """The exact rounding error of s = p + z, in doubles."""
     t = o.op("fsub", "double", s, p)
     left = o.op("fsub", "double", p, o.op("fsub", "double", s, t))
     return o.op("fadd", "double", left, o.op("fsub", "double", z, t))
 
 
 def _step(o: Lanes, value: str, where: str, *, up: bool) -> str:
-    """The next float down or up, in the lanes where asked."""
+    """The next float up or down in the lanes of ``where``; other lanes keep their value."""
     raw = o.bits(value, "float", "i32")
     zero = o.fcmp("oeq", "float", value, o.const(0, "float"))
     negative = o.icmp("slt", "i32", raw, o.const(0, "i32"))
@@ -111,7 +110,7 @@ def _step(o: Lanes, value: str, where: str, *, up: bool) -> str:
 
 
 def odd_sum(o: Lanes, p: str, z: str) -> str:
-    """p + z in double rounded to odd: what is lost leaves its mark, so that a later rounding is the only one."""
+    """p + z in double, rounded to odd: the last bit records an inexact result, so that rounding again is correct."""
     s = o.op("fadd", "double", p, z)
     error = sum_error(o, p, z, s)
     raw = o.bits(s, "double", "i64")
@@ -137,5 +136,5 @@ def odd_float(o: Lanes, value: str) -> str:
 
 
 def converted(o: Lanes, value: str, source: str, to: str, mode: str, flags: int = 0) -> str:
-    """Any integer or float (its bits as i64) to a float format, rounded once; the result's bits as i64."""
+    """Convert an integer or float to a float format, rounded once; value and result are bits in an i64."""
     return o.runtime("vg_convert", [value], "i64", "i64", (FORMATS[source], FORMATS[to], MODES[mode], flags))

@@ -1,17 +1,21 @@
-"""The opcode table: one entry per opcode, collected from the families.
+"""The opcode table: one entry per opcode, collected from the modules of `cupilot.vgpu.lower.families`.
 
-An entry says how an opcode is lowered, how many leading operands it writes, and whether its result
-may differ between lanes although its operands do not.  Adding an opcode means adding an entry to
-its family's ``OPCODES``; nothing else changes.
+Adding an opcode means adding an entry to its family's ``OPCODES``; nothing else changes.  (Only an opcode that ends a
+basic block is also part of `cupilot.vgpu.ptx.flow`.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import cache
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from cupilot.vgpu.lower import families as package
+from cupilot.vgpu.lower.pipes import kind_by_type
 from cupilot.vgpu.ptx.flow import Access, registers
 from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Instruction, Operand, Pair
@@ -22,45 +26,95 @@ if TYPE_CHECKING:
 Lowering = Callable[["Emitter", Instruction], Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Opcode:
-    """One opcode; ``section`` is its heading in the PTX ISA."""
+    """One opcode.  What depends on the modifiers is a function of the instruction.
+
+    Translation:
+        lower: writes the LLVM IR of one instruction.
+        section: heading in the PTX ISA where that is not the opcode itself.
+        writes: how many leading operands are results.
+        varies: results may differ between lanes although the operands do not.
+        orders: state spaces (``global``, ``shared``) whose loads stay on their side of it.
+    Cost (docs/counters.md):
+        kind: counted as ``opcodes_KIND``; ``float`` or ``integer`` by default.
+        pipe: counted as ``instructions_PIPE``; by default the usual one of the kind (`pipes`).
+        flop: floating-point operations of a lane; packed types count twice.
+        tensor_flop: type and operations of a matrix product, for one warp.
+        round_trip: fetches from global memory; later instructions wait for it.
+    Coverage page (a test translates its forms):
+        forms: ``{a,b}`` stands for one of several, ``{,a}`` for a part that may be missing.
+        operands: those of the forms that have none.
+        before: code that the forms need in front of them.
+        missing: forms of PTX that are refused.
+        notes: further remarks.
+    """
 
     lower: Lowering
-    section: str
+    _: KW_ONLY
+    section: str = ""
     writes: int | Callable[[Instruction], int] = 1
-    varies: Callable[[Instruction], bool] = lambda instruction: False
+    varies: bool | Callable[[Instruction], bool] = False
+    orders: tuple[str, ...] | Callable[[Instruction], tuple[str, ...]] = ()
+    kind: str | Callable[[Instruction], str] = kind_by_type
+    pipe: str | Callable[[Instruction], str] = ""
+    flop: int = 0
+    tensor_flop: Callable[[Instruction], tuple[str, int] | None] = lambda instruction: None
+    round_trip: Callable[[Instruction], bool] = lambda instruction: False
+    forms: tuple[str, ...]
+    operands: str = ""
+    before: str = ""
+    missing: tuple[str, ...] = ()
+    notes: str = ""
 
 
-FAMILIES = (
-    "arithmetic", "integer", "carry", "bits", "logic", "compare", "floating", "half", "convert", "move", "video",
-    "memory", "atomic", "asynchronous", "tensor", "warp", "control", "call",
-)  # fmt: skip
-_TABLE: dict[str, Opcode] = {}
+def _unknown(e: Emitter, i: Instruction) -> None:
+    raise PtxError(f"unsupported on the virtual GPU: opcode {i.text}, kernel {e.function.name}, line {i.line}")
 
 
+UNKNOWN = Opcode(_unknown, varies=True, forms=())
+
+
+@cache
+def families() -> tuple[ModuleType, ...]:
+    """All families, in the order of the coverage page."""
+    paths = [path for folder in package.__path__ for path in Path(folder).glob("[!_]*.py")]
+    found = [import_module(f"{package.__name__}.{path.stem}") for path in paths]
+    return tuple(sorted(found, key=lambda family: (family.ORDER, family.__name__)))
+
+
+@cache
 def opcodes() -> dict[str, Opcode]:
-    """All opcodes of all families."""
-    if not _TABLE:
-        for family in FAMILIES:
-            _TABLE.update(import_module(f"cupilot.vgpu.lower.{family}").OPCODES)
-    return _TABLE
+    """All entries of all families."""
+    table: dict[str, Opcode] = {}
+    for family in families():
+        if twice := table.keys() & family.OPCODES.keys():
+            raise ValueError(f"{family.__name__} has a second entry for {', '.join(sorted(twice))}")
+        table |= family.OPCODES
+    return table
 
 
-def lowering_of(instruction: Instruction, kernel: str) -> Lowering:
-    """The lowering of an instruction, or an error naming opcode, kernel and line."""
-    entry = opcodes().get(instruction.opcode)
-    if entry is None:
-        raise PtxError(
-            f"unsupported on the virtual GPU: opcode {instruction.text}, kernel {kernel}, line {instruction.line}"
-        )
-    return entry.lower
+@cache
+def _entries() -> dict[str, list[tuple[tuple[str, ...], Opcode]]]:
+    """For each opcode its entries with the modifiers in their names, the longest name first."""
+    found: dict[str, list[tuple[tuple[str, ...], Opcode]]] = {}
+    for name in sorted(opcodes(), key=len, reverse=True):
+        opcode, *mods = name.split(".")
+        found.setdefault(opcode, []).append((tuple(mods), opcodes()[name]))
+    return found
+
+
+def entry_of(instruction: Instruction) -> Opcode:
+    """The entry of an instruction, or `UNKNOWN`, which cannot be lowered."""
+    for mods, entry in _entries().get(instruction.opcode, ()):
+        if instruction.mods[: len(mods)] == mods:
+            return entry
+    return UNKNOWN
 
 
 def written_operands(instruction: Instruction) -> tuple[Operand, ...]:
-    """The leading operands that an instruction writes; of an opcode that is not known, the first."""
-    entry = opcodes().get(instruction.opcode)
-    count = entry.writes if entry is not None else 1
+    """The leading operands that an instruction writes."""
+    count = entry_of(instruction).writes
     return instruction.operands[: count if isinstance(count, int) else count(instruction)]
 
 
@@ -68,7 +122,6 @@ def access_of(instruction: Instruction) -> Access:
     head = written_operands(instruction)
     rest = instruction.operands[len(head) :]
     writes = tuple(name for operand in head for name in registers(operand))
-    # an address is read even where it stands first (never the case for true destinations)
     reads = tuple(name for operand in rest for name in registers(operand))
     if any(isinstance(operand, Pair) for operand in head):
         writes = tuple(name for name in writes if name != "_")
@@ -76,8 +129,15 @@ def access_of(instruction: Instruction) -> Access:
 
 
 def varies(instruction: Instruction) -> bool:
+    """Whether the result may differ between lanes although the operands do not."""
     names = [name for operand in instruction.operands for name in registers(operand)]
     if any(name.startswith(("%tid", "%laneid", "%lanemask")) for name in names):
         return True
-    entry = opcodes().get(instruction.opcode)
-    return entry.varies(instruction) if entry is not None else True
+    differs = entry_of(instruction).varies
+    return differs if isinstance(differs, bool) else differs(instruction)
+
+
+def orders(instruction: Instruction, space: str) -> bool:
+    """Whether loads of a state space before an instruction stay before it, and later ones behind it."""
+    spaces = entry_of(instruction).orders
+    return space in (spaces if isinstance(spaces, tuple) else spaces(instruction))

@@ -1,7 +1,7 @@
 """Matrices between memory and registers (PTX ISA: wmma.load, wmma.store, ldmatrix, stmatrix, movmatrix).
 
-Rows and tiles go through the runtime's ordinary accesses, so that bounds, alignment, races, sectors and bank
-conflicts are those of the lanes' addresses.  Not covered: the 8-bit and smaller forms of `ldmatrix` and `stmatrix`.
+Rows and tiles use the runtime's ordinary accesses, so that bounds, alignment, races, sectors and bank conflicts are
+those of the lanes' addresses.  Not covered: the 8-bit and smaller forms of `ldmatrix` and `stmatrix`.
 """
 
 from __future__ import annotations
@@ -19,25 +19,21 @@ from cupilot.vgpu.lower.tensor_shapes import (
     shape_of,
     tiles_of,
 )
-from cupilot.vgpu.ptx.syntax import Instruction, Operand, Vector
+from cupilot.vgpu.ptx.syntax import Instruction, Operand, items_of
 
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
 
-WHERE = ("shared", "global", "generic")  # as tensor_memory.cpp counts them
-
-
-def items_of(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
+WHERE = ("shared", "global", "generic")  # in the order of tensor_memory.cpp
 
 
 def raw_type(kind: str) -> tuple[str, int]:
-    """The LLVM integer that a register of a fragment is, and the bytes of 32 of them."""
+    """The LLVM type of one register of a fragment, and the bytes of 32 lanes of it."""
     return ("i64", 256) if kind == "f64" else ("i32", 128)
 
 
 def stage(e: Emitter, items: tuple[Operand, ...], kind: str, offset: int) -> None:
-    """Put registers into %data, one after the other."""
+    """Store registers to %data, one after the other."""
     raw, size = raw_type(kind)
     for number, item in enumerate(items):
         place = e.field_at("%data", offset + number * size)
@@ -45,7 +41,7 @@ def stage(e: Emitter, items: tuple[Operand, ...], kind: str, offset: int) -> Non
 
 
 def unstage(e: Emitter, items: tuple[Operand, ...], kind: str, offset: int, distinct: int) -> None:
-    """Take registers from %data; those beyond ``distinct`` repeat the first ones."""
+    """Load registers from %data; those beyond ``distinct`` repeat the first ones."""
     raw, size = raw_type(kind)
     values = [
         e.op(f"load <32 x {raw}>, ptr {e.field_at('%data', offset + number * size)}, align 64")
@@ -56,7 +52,7 @@ def unstage(e: Emitter, items: tuple[Operand, ...], kind: str, offset: int, dist
 
 
 def whole_warp(e: Emitter, i: Instruction) -> str:
-    """The active lanes, after a check that they are all there or all away."""
+    """The mask of active lanes, after a check that all lanes or none are active."""
     mask = e.lane_mask()
     e.call("void", "vg_whole_warp", f"ptr %c, ptr %w, i32 {i.line}, i32 {mask}", "ptr, ptr, i32, i32")
     return mask
@@ -128,7 +124,7 @@ def move_matrix(e: Emitter, i: Instruction) -> None:
 
 
 def _fragment(e: Emitter, i: Instruction) -> tuple[str, Shape, str, str]:
-    """Which matrix, the shape, the element type and the layout in memory; raises for what is not covered."""
+    """The matrix, shape, element type and memory layout; other forms raise an error."""
     fragment, kind = i.mods[1], i.mods[-1]
     try:
         shape = shape_of(i)
@@ -148,23 +144,23 @@ def _fragment(e: Emitter, i: Instruction) -> tuple[str, Shape, str, str]:
 
 
 def default_stride(fragment: str, shape: Shape, layout: str) -> int:
-    """The leading dimension of a matrix that lies in memory without gaps."""
+    """The leading dimension of a matrix without gaps in memory."""
     rows = shape.k if fragment == "b" else shape.m
     columns = shape.k if fragment == "a" else shape.n
     return columns if layout == "row" else rows
 
 
 def _same_in_all_lanes(e: Emitter, operand: Operand, mask: str) -> str:
-    """A value that the ISA wants to be the same in all lanes: the first active lane's."""
+    """A value that must be the same in all lanes (PTX ISA): that of the first active lane."""
     if e.operand_is_uniform(operand):
         return e.fetch(operand, "i32", False)
     zeros = e.call("i32", "llvm.cttz.i32", f"i32 {mask}, i1 false", "i32, i1")
-    lane = e.op(f"and i32 {zeros}, 31")  # where no lane acts, any lane will do
+    lane = e.op(f"and i32 {zeros}, 31")  # without active lanes, any lane will do
     return e.op(f"extractelement <32 x i32> {e.fetch(operand, 'i32', True)}, i32 {lane}")
 
 
 def _tiles(e: Emitter, i: Instruction, address: Operand, step: str) -> int:
-    """Move every tile between memory and %data; gives the number of registers."""
+    """Move every tile between memory and %data; returns the number of registers."""
     fragment, shape, kind, layout = _fragment(e, i)
     space = _space(e, i, ("shared", "global"))
     per_lane = 2 if fragment in "cd" else per_register(kind)

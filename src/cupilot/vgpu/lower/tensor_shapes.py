@@ -1,15 +1,15 @@
 """What a matrix instruction computes, read from its modifiers, and how fragments lie in registers.
 
 The layouts of `mma` fragments are documented for every shape (PTX ISA, "Matrix Fragments for mma.*"), and all but
-that of ``m8n8k4`` on halves follow one rule: lane ``4g + t`` holds, in each register, the elements ``t*e .. t*e+e-1``
+that of ``m8n8k4`` with f16 follow one rule: lane ``4g + t`` holds, in each register, the elements ``t*e .. t*e+e-1``
 of line ``g``, where ``e`` elements fit into 32 bits.  Lines are rows of A, columns of B, rows of C; a register
 with all its lanes is thus a tile of eight lines.  Registers of A go down 16 rows, then along k.  Accumulators of 32
 or 64 bits take two registers for the two elements.
 
 `wmma` fragments are opaque in the ISA.  Here they are pairs of ``m16n8`` fragments, whether loaded from rows or
 columns: A once and B, C twice side by side for ``m16n16``; A, C twice one below the other for ``m32n8``; the
-transposed product for ``m8n32``.  For ``m16n16`` with f16, bf16, tf32 and s8 that is what sm_75 and later do (halves
-fill their eight registers twice); for the other two shapes it is a choice.
+transposed product for ``m8n32``.  For ``m16n16`` with f16, bf16, tf32 and s8, sm_75 and later do the same (f16 operands
+fill their eight registers twice); the layout of the other two shapes is our choice.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KNOWN = {"sync", "aligned", "mma", "load", "store", "row", "col", "satfinite", 
 
 
 class NotCovered(Exception):
-    """A form of a matrix instruction that is not there; the text names it."""
+    """A form of a matrix instruction that is not supported; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Product:
 
     @property
     def quad_pairs(self) -> bool:
-        """Four products of lanes that lie apart, with a layout of their own: the first tensor cores' instruction."""
+        """Whether this is the instruction of the first tensor cores: four products, with a layout of its own."""
         return self.a == "f16" and self.shape == Shape(8, 8, 4)
 
     @property
@@ -104,7 +104,7 @@ def per_register(kind: str) -> int:
 
 
 def product_of(instruction: Instruction) -> Product:
-    """Read `mma` or `wmma.mma`; anything that is not covered raises `NotCovered`."""
+    """Read the modifiers of `mma` or `wmma.mma`; a form that is not supported raises `NotCovered`."""
     mods, wmma = instruction.mods, instruction.opcode == "wmma"
     if any(mod.startswith("sp") for mod in mods):
         raise NotCovered("a product with a sparse matrix (mma.sp)")
@@ -113,7 +113,7 @@ def product_of(instruction: Instruction) -> Product:
         if mod not in _KNOWN and mod not in BITS and mod != str(shape):
             raise NotCovered(f"the modifier .{mod} of a matrix instruction")
     types = [mod for mod in mods if mod in BITS]
-    if wmma and len(types) == 2:  # halves are not named
+    if wmma and len(types) == 2:  # f16 operands are not named
         types[1:1] = ["f16", "f16"]
     if len(types) != 4:
         raise NotCovered("a matrix instruction with these types")
@@ -145,7 +145,7 @@ def _check(p: Product, wmma: bool) -> None:
 
 
 def operand_registers(lines: int, k: int, kind: str) -> int:
-    """Registers of a fragment of A with so many rows, or of B with so many columns."""
+    """Registers of a fragment of A with ``lines`` rows, or of B with ``lines`` columns."""
     return lines // 8 * (k // (4 * per_register(kind)))
 
 
@@ -163,7 +163,7 @@ class Part:
 
 
 def parts_of(p: Product) -> tuple[Shape, bool, list[Part]]:
-    """The products that make up a `wmma.mma`, and whether they are those of the transposed matrices.
+    """The shape and list of the products that make up a `wmma.mma`, and whether the matrices are transposed.
 
     ``sum`` counts 16 x 8 accumulators, whose registers depend on their type.
     """
@@ -186,7 +186,7 @@ class Tile:
 
 
 def tiles_of(fragment: str, shape: Shape, kind: str) -> tuple[bool, list[Tile]]:
-    """The tiles of fragment ``a``, ``b``, ``c`` or ``d`` in the order of registers; first, whether lines are rows."""
+    """Whether lines are rows, and the tiles of fragment ``a``, ``b``, ``c`` or ``d`` in the order of registers."""
     m, n, k = shape.m, shape.n, shape.k
     transposed = n == 32
     if fragment in "cd":

@@ -71,6 +71,11 @@ class Not:
 Operand = Reg | Imm | Symbol | Address | Vector | Pair | Not
 
 
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """The items of a vector, or the operand itself."""
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One instruction; ``opcode`` is the first word, ``mods`` the dotted rest, in order.

@@ -1,7 +1,7 @@
-"""Loads and stores (PTX ISA, "Data Movement and Conversion Instructions": ld, st, and "atom", "red").
+"""Loads, stores and fences (PTX ISA: ld, ldu, st, prefetch, membar, fence).
 
-Every access but that of parameters goes through the runtime, which checks, counts and moves the
-data of all lanes at once.  Cache operators and eviction hints change nothing here.
+The runtime checks, counts and moves the data of all lanes at once, except for kernel parameters, which are read
+directly.  Cache operators and eviction hints have no effect.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cupilot.vgpu import layout
 from cupilot.vgpu.lower.table import Opcode
-from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Address, Instruction, Operand, Reg, Symbol, Vector
+from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Address, Instruction, Operand, Reg, Symbol, items_of
 
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SPACES = ("global", "shared", "const", "local", "param")
 RAW = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
-# what the runtime moves: bytes of an element and elements of a vector, up to 16 bytes
+# bytes of an element and elements of a vector that the runtime can move: 16 bytes at most
 FORMS = frozenset((w, v) for w in RAW for v in (1, 2, 4) if w * v <= 16)
 
 
@@ -31,8 +31,13 @@ def space_of(instruction: Instruction) -> str:
     return "generic"
 
 
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
+def _from_global(i: Instruction) -> bool:
+    return space_of(i) in ("global", "generic")
+
+
+def _stored_spaces(i: Instruction) -> tuple[str, ...]:
+    space = space_of(i)
+    return ("global", "shared") if space == "generic" else (space,)
 
 
 def _element(e: Emitter, i: Instruction) -> tuple[str, int]:
@@ -52,7 +57,7 @@ def _check_form(e: Emitter, space: str, width: int, count: int, spaces: tuple[st
 def _load(e: Emitter, i: Instruction) -> None:
     kind, width = _element(e, i)
     space = space_of(i)
-    items = _items(i.operands[0])
+    items = items_of(i.operands[0])
     if space == "param":
         _load_param(e, i, items, kind, width)
         return
@@ -67,7 +72,7 @@ def _load(e: Emitter, i: Instruction) -> None:
 
 
 def _load_group(e: Emitter, group: Group) -> None:
-    """All loads of a group at the place of the first one, into a buffer of their own."""
+    """Emit all loads of a group in place of the first one, into a buffer of their own."""
     size = group.width * group.count
     leader = e.site("group", size, store=False)
     words = [len(group.loads)]
@@ -83,7 +88,7 @@ def _load_group(e: Emitter, group: Group) -> None:
 
 
 def _access(e: Emitter, function: str, address: Operand, space: str, width: int, count: int, *, store: bool) -> None:
-    """Let the runtime move the data of all lanes, between the address and ``%data``."""
+    """Let the runtime move the data of all lanes between memory and ``%data``."""
     _check_form(e, space, width, count, (*SPACES, "generic"))
     _stage_addresses(e, address, space)
     site = e.site(space, width * count, store=store)
@@ -118,7 +123,7 @@ def _put_loaded(e: Emitter, item: Operand, value: str, kind: str, width: int, *,
 def _load_param(e: Emitter, i: Instruction, items: tuple[Operand, ...], kind: str, width: int) -> None:
     address = i.operands[1]
     if not isinstance(address, Address) or not isinstance(address.base, Symbol):
-        # a kernel's parameters have an address like constants
+        # a kernel's parameters are addressed like constants
         _access(e, "vg_ld_const", address, "const", width, len(items), store=False)
         _put_items(e, items, kind, width)
         return
@@ -140,7 +145,7 @@ def _load_param(e: Emitter, i: Instruction, items: tuple[Operand, ...], kind: st
 
 
 def _in_frame(e: Emitter, address: Operand) -> bool:
-    """What is handed to and from called functions lies in local memory."""
+    """Whether an address is that of an argument or result of a called function, which are in local memory."""
     base = address.base if isinstance(address, Address) else None
     return isinstance(base, Symbol) and base.name in e.frame.offsets
 
@@ -153,7 +158,7 @@ def _stage_addresses(e: Emitter, operand: Operand, space: str) -> None:
 def _store(e: Emitter, i: Instruction) -> None:
     _, width = _element(e, i)
     space = space_of(i)
-    items = _items(i.operands[1])
+    items = items_of(i.operands[1])
     if space == "const" or i.has("async"):
         raise e.unsupported("a store to constant memory" if space == "const" else "an asynchronous store")
     raw = RAW[width]
@@ -171,20 +176,81 @@ def _store(e: Emitter, i: Instruction) -> None:
 
 
 def _fence(e: Emitter, i: Instruction) -> None:
-    """Accesses are in order here; a fence tells the race checks that what was written may be read by others."""
+    """Accesses are in order here; a fence tells the race checks that other threads may read what was written."""
     e.call("void", "vg_publish", "ptr %c, ptr %w", "ptr, ptr")
 
 
 def _nothing(e: Emitter, i: Instruction) -> None:
-    """Prefetches and hints: caches are modelled."""
+    """A prefetch has no effect on the modelled caches."""
 
 
+ORDER = 110
 OPCODES = {
-    "ld": Opcode(_load, "ld", varies=lambda i: space_of(i) != "param"),
-    "ldu": Opcode(_load, "ldu", varies=lambda i: True),
-    "st": Opcode(_store, "st", writes=0),
-    "membar": Opcode(_fence, "membar", writes=0),
-    "fence": Opcode(_fence, "fence", writes=0),
-    "prefetch": Opcode(_nothing, "prefetch", writes=0),
-    "prefetchu": Opcode(_nothing, "prefetchu", writes=0),
+    "ld": Opcode(
+        _load,
+        varies=lambda i: space_of(i) != "param",
+        round_trip=_from_global,
+        kind=lambda i: "parameter" if space_of(i) == "param" else "load",
+        forms=(
+            "ld{,.weak,.volatile,.relaxed.gpu,.acquire.sys}{,.global,.shared,.local}"
+            ".{b8,u8,s8,b16,u16,s16,b32,u32,s32,b64,u64,s64,f32,f64}",
+            "ld.global{.ca,.cg,.cs,.lu,.cv,.nc,.nc.L1::no_allocate.L2::128B}.u32",
+            "ld.const.{u8,u32,u64}",
+            "ld.param.u32 %r1, [p1]",
+            "ld{,.global,.shared,.local}.v2.{u8,u16,u32,u64} {%rd1, %rd2}, [%rd3]",
+            "ld{,.global,.shared,.local}.v4.{u8,u16,u32} {%r1, %r2, %r3, %r4}, [%rd3]",
+            "ld.global.u32 %r1, [variable+4]",
+            "ld.shared.u32 %r1, [tile+4]",
+        ),
+        operands="%rd1, [%rd2+8]",
+        missing=("ld.global.v8.f32 {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}, [%rd1]", "ld.global.b128 %q1, [%rd1]"),
+        notes="cache operators and eviction hints change nothing; no distributed shared memory",
+    ),
+    "ldu": Opcode(
+        _load,
+        varies=True,
+        kind="load",
+        forms=("ldu.global.{u8,s8,u16,s16,u32,s32,u64,s64,f32,f64}", "ldu.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd3]"),
+        operands="%rd1, [%rd2]",
+    ),
+    "st": Opcode(
+        _store,
+        writes=0,
+        orders=_stored_spaces,
+        pipe="lsu",
+        kind=lambda i: "parameter" if space_of(i) == "param" else "store",
+        forms=(
+            "st{,.weak,.volatile,.relaxed.gpu,.release.sys}{,.global,.shared,.local}"
+            ".{b8,u8,s8,b16,u16,s16,b32,u32,s32,b64,u64,s64,f32,f64}",
+            "st.global{.wb,.cg,.cs,.wt}.u32",
+            "st{,.global,.shared,.local}.v2.{u8,u16,u32,u64} [%rd3], {%rd1, %rd2}",
+            "st{,.global,.shared,.local}.v4.{u8,u16,u32} [%rd3], {%r1, %r2, %r3, %r4}",
+        ),
+        operands="[%rd2+8], %rd1",
+        missing=(
+            "st.global.v8.f32 [%rd1], {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}",
+            "st.global.b128 [%rd1], %q1",
+            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r1], %r2, [%r3]",
+        ),
+        notes="cache operators and eviction hints change nothing; no distributed shared memory",
+    ),
+    "membar": Opcode(_fence, writes=0, orders=("shared",), kind="fence", forms=("membar.{cta,gl,sys}",)),
+    "fence": Opcode(
+        _fence,
+        writes=0,
+        orders=("shared",),
+        kind="fence",
+        forms=("fence{,.sc,.acq_rel}.{cta,gpu,sys}", "fence.proxy.async", "fence.mbarrier_init.release.cluster"),
+    ),
+    "prefetch": Opcode(
+        _nothing,
+        writes=0,
+        kind="prefetch",
+        forms=("prefetch{,.global,.local}.{L1,L2}",),
+        operands="[%rd1]",
+        notes="no effect",
+    ),
+    "prefetchu": Opcode(
+        _nothing, writes=0, kind="prefetch", forms=("prefetchu.L1",), operands="[%rd1]", notes="no effect"
+    ),
 }

@@ -57,7 +57,7 @@ def _unpack(e: Emitter, items: tuple[Operand, ...], source: Operand, kind: str) 
     for number, item in enumerate(items):
         if not isinstance(item, Reg) or item.name == "_":
             continue
-        # one result may live longer than the other, and so be kept for each lane
+        # one result may live longer than the other, so only one of them may need a value per lane
         o = Lanes(e, e.is_vector(item.name))
         value = o.fetch(source, kind)
         if number:
@@ -68,7 +68,7 @@ def _unpack(e: Emitter, items: tuple[Operand, ...], source: Operand, kind: str) 
 
 
 def _number(o: Lanes, value: int, kind: str) -> str:
-    """A constant of any integer type, i128 too."""
+    """A constant of any integer type, including i128."""
     return f"splat ({kind} {value})" if o.vector else str(value)
 
 
@@ -81,7 +81,7 @@ def _space(e: Emitter, i: Instruction) -> str:
 
 
 def _cvta(e: Emitter, i: Instruction) -> None:
-    """Global addresses are generic as they are; shared and local ones live in windows."""
+    """Global addresses are generic addresses; shared and local memory have windows in the generic space."""
     o = lanes_of(e, i)
     if i.mods[-1] != "u64":
         raise e.unsupported(f"addresses of type .{i.mods[-1]}")
@@ -92,7 +92,7 @@ def _cvta(e: Emitter, i: Instruction) -> None:
 
 
 def _isspacep(e: Emitter, i: Instruction) -> None:
-    """Whether a generic address lies in a window; constants and parameters are in global memory here."""
+    """Whether a generic address is in a window; constants and parameters are in global memory here."""
     o, space = lanes_of(e, i), _space(e, i)
     window = o.op("lshr", "i64", o.fetch(i.operands[1], "i64"), o.const(56, "i64"))
     if space in WINDOWS:
@@ -100,12 +100,48 @@ def _isspacep(e: Emitter, i: Instruction) -> None:
     elif space == "global":
         result = o.icmp("eq", "i64", window, o.const(0, "i64"))
     else:
-        raise e.unsupported(f"addresses of the space .{space}, which cannot be told from global ones")
+        raise e.unsupported(f"addresses of the space .{space}, which look like global ones")
     o.put(i.operands[0], result, "i1")
 
 
+ORDER = 90
 OPCODES = {
-    "mov": Opcode(_mov, "mov"),
-    "cvta": Opcode(_cvta, "cvta"),
-    "isspacep": Opcode(_isspacep, "isspacep"),
+    "mov": Opcode(
+        _mov,
+        kind="move",
+        forms=(
+            "mov.{b16,b32,b64,u16,s16,u32,s32,u64,s64,f32,f64}",
+            "mov.pred %p1, %p2",
+            "mov.b32 %r1, {%rs1, %rs2}",
+            "mov.b64 %rd1, {%r1, %r2}",
+            "mov.b64 %rd1, {%rs1, %rs2, %rs3, %rs4}",
+            "mov.b128 %q1, {%rd1, %rd2}",
+            "mov.b32 {%rs1, %rs2}, %r1",
+            "mov.b64 {%r1, _}, %rd1",
+            "mov.b128 {%rd1, %rd2}, %q1",
+            "mov.u64 %rd1, variable",
+            "mov.u32 %r1, tile+16",
+            "mov.u32 %r1, {%tid,%ntid,%ctaid,%nctaid}.{x,y,z}",
+            "mov.u32 %r1, {%laneid,%warpid,%nwarpid,%smid,%nsmid,%clock,%clock_hi,"
+            "%lanemask_eq,%lanemask_lt,%lanemask_le,%lanemask_gt,%lanemask_ge,"
+            "%dynamic_smem_size,%total_smem_size,%envreg1,%envreg2,WARP_SZ}",
+            "mov.u64 %rd1, {%clock64,%globaltimer,%gridid}",
+        ),
+        operands="%rd1, %rd2",
+    ),
+    "cvta": Opcode(
+        _cvta,
+        pipe="control",
+        kind="convert",
+        forms=("cvta{,.to}.{global,shared,local,const,param}.u64",),
+        operands="%rd1, %rd2",
+        missing=("cvta.global.u32",),
+    ),
+    "isspacep": Opcode(
+        _isspacep,
+        kind="convert",
+        forms=("isspacep.{global,shared,shared::cta,local}",),
+        operands="%p1, %rd1",
+        missing=("isspacep.{const,param}",),
+    ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cupilot.vgpu.lower.lanes import INT, Lanes, lanes_of
-from cupilot.vgpu.lower.table import Lowering, Opcode
+from cupilot.vgpu.lower.table import Opcode
 from cupilot.vgpu.ptx.syntax import Imm, Instruction, Operand, Pair, Reg
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _leading_zeros(o: Lanes, value: str, kind: str) -> str:
 
 
 def _count(e: Emitter, i: Instruction) -> None:
-    """popc and clz; counts are 32-bit whatever the operand."""
+    """popc and clz; the result has 32 bits for every operand type."""
     o, kind = lanes_of(e, i), _kind(e, i)
     a = o.fetch(i.operands[1], kind)
     result = o.call("ctpop", kind, a) if i.opcode == "popc" else _leading_zeros(o, a, kind)
@@ -64,7 +64,7 @@ def _field(o: Lanes, operand: Operand, kind: str) -> str:
 
 
 def _bfe(e: Emitter, i: Instruction) -> None:
-    """A field, sign- or zero-extended; what lies beyond the top is the sign or zero."""
+    """A field, sign- or zero-extended; bits beyond the top are copies of the sign, or zero."""
     o, kind = lanes_of(e, i), _kind(e, i)
     bits, signed = int(kind[1:]), i.mods[-1].startswith("s")
     a = o.fetch(i.operands[1], kind)
@@ -82,7 +82,7 @@ def _bfe(e: Emitter, i: Instruction) -> None:
 
 
 def _ones(o: Lanes, kind: str, count: str) -> str:
-    """As many low bits as asked for, at most all."""
+    """A mask of the ``count`` lowest bits, at most all."""
     bits = int(kind[1:])
     inside = o.icmp("ult", kind, count, o.const(bits, kind))
     mask = o.op("sub", kind, o.op("shl", kind, o.const(1, kind), count), o.const(1, kind))
@@ -90,7 +90,7 @@ def _ones(o: Lanes, kind: str, count: str) -> str:
 
 
 def _shifted(o: Lanes, kind: str, value: str, amount: str) -> str:
-    """Left, with nothing left of shifts beyond the width."""
+    """Shifted left; a shift beyond the width gives zero."""
     inside = o.icmp("ult", kind, amount, o.const(int(kind[1:]), kind))
     return o.select(inside, kind, o.op("shl", kind, value, amount), o.const(0, kind))
 
@@ -106,19 +106,19 @@ def _bfi(e: Emitter, i: Instruction) -> None:
 
 
 def _bounded(o: Lanes, i: Instruction, value: str) -> str:
-    """A position within 32 bits: cut to five bits (wrap), or as it is (clamp)."""
+    """A position: its low five bits (wrap), or as it is (clamp)."""
     return o.op("and", "i32", value, o.const(31, "i32")) if i.has("wrap") else value
 
 
 def _bmsk(e: Emitter, i: Instruction) -> None:
-    """A mask from a position, of a width."""
+    """A mask with a start position and a width."""
     o = lanes_of(e, i)
     start, width = (_bounded(o, i, o.fetch(operand, "i32")) for operand in i.operands[1:3])
     o.put(i.operands[0], _shifted(o, "i32", _ones(o, "i32", width), start), "i32")
 
 
 def _szext(e: Emitter, i: Instruction) -> None:
-    """The low bits, as many as asked for, sign- or zero-extended."""
+    """The given number of low bits, sign- or zero-extended."""
     o = lanes_of(e, i)
     a = o.fetch(i.operands[1], "i32")
     count = _bounded(o, i, o.fetch(i.operands[2], "i32"))
@@ -131,7 +131,7 @@ def _szext(e: Emitter, i: Instruction) -> None:
     o.put(i.operands[0], o.select(empty, "i32", o.const(0, "i32"), field), "i32")
 
 
-# which of eight bytes each of four results takes, for the low two bits of the selector
+# for each value of the selector's low two bits, which of eight bytes each of the four result bytes is
 PERMUTATIONS: dict[str, tuple[tuple[int, ...], ...]] = {
     "f4e": ((0, 1, 2, 3), (1, 2, 3, 4), (2, 3, 4, 5), (3, 4, 5, 6)),
     "b4e": ((0, 7, 6, 5), (1, 0, 7, 6), (2, 1, 0, 7), (3, 2, 1, 0)),
@@ -143,7 +143,7 @@ PERMUTATIONS: dict[str, tuple[tuple[int, ...], ...]] = {
 
 
 def _prmt(e: Emitter, i: Instruction) -> None:
-    """Bytes of two registers; a selector of eight or more takes only the byte's sign."""
+    """Select bytes of two registers; a selector of eight or more replicates the byte's sign."""
     o = lanes_of(e, i)
     a, b = (o.fetch(operand, "i32") for operand in i.operands[1:3])
     table = next((PERMUTATIONS[m] for m in i.mods if m in PERMUTATIONS), None)
@@ -174,7 +174,7 @@ def _prmt(e: Emitter, i: Instruction) -> None:
 
 
 def _looked_up(o: Lanes, c: str, table: tuple[tuple[int, ...], ...]) -> str:
-    """The selector of the default mode that a named mode stands for."""
+    """The selector of the default mode that is equivalent to a named mode."""
     low = o.op("and", "i32", c, o.const(3, "i32"))
     result = o.const(0, "i32")
     for number, row in enumerate(table):
@@ -195,12 +195,12 @@ def _shuffled(o: Lanes, a: str, b: str, chosen: tuple[int, ...]) -> str:
 
 
 def _lop3(e: Emitter, i: Instruction) -> None:
-    """Any function of three bits; with a predicate, also whether the result is not zero, combined with another."""
+    """Any function of three bits; the second result says whether the first is not zero, combined with a predicate."""
     target = i.operands[0]
     places = (target.first, target.second) if isinstance(target, Pair) else (target,)
     table = i.operands[4]
     if not isinstance(table, Imm):
-        raise e.unsupported("a table that is no constant")
+        raise e.unsupported("a table that is not a constant")
     combine = next((m for m in i.mods if m in ("and", "or", "xor")), "")
     results = []
     for number, place in enumerate(places):
@@ -214,7 +214,7 @@ def _lop3(e: Emitter, i: Instruction) -> None:
             if combine:
                 value = o.op(combine, "i1", value, o.fetch(i.operands[5], "i1"))
         results.append((o, place, value, kind))
-    for o, place, value, kind in results:  # an operand may be a result too, so set them last
+    for o, place, value, kind in results:  # an operand may also be a result, so results are written last
         o.put(place, value, kind)
 
 
@@ -227,7 +227,7 @@ def _three_bits(o: Lanes, table: int, a: str, b: str, c: str) -> str:
     yes, no = _two_bits(o, with_c, a, b), _two_bits(o, without, a, b)
     if with_c == 15 - without:
         return o.op("xor", "i32", no, c)
-    # c picks one of the two
+    # c selects one of the two
     return o.op("xor", "i32", no, o.op("and", "i32", o.op("xor", "i32", yes, no), c))
 
 
@@ -242,14 +242,14 @@ def _two_bits(o: Lanes, table: int, a: str, b: str) -> str:
     verbs = {8: "and", 14: "or", 6: "xor"}
     if table in verbs:
         return o.op(verbs[table], "i32", a, b)
-    if table in (2, 4):  # one of them without the other
+    if table in (2, 4):  # one and not the other
         keep, drop = (b, a) if table == 2 else (a, b)
         return o.op("and", "i32", keep, o.op("xor", "i32", drop, ones))
     return o.op("xor", "i32", _two_bits(o, 15 - table, a, b), ones)
 
 
 def _funnel(e: Emitter, i: Instruction) -> None:
-    """shf: 64 bits (b above a) shifted, the upper (left) or lower (right) word of it."""
+    """shf: shift the 64 bits b:a; the result is the upper word (left) or the lower word (right)."""
     o = lanes_of(e, i)
     a, b, amount = (o.fetch(operand, "i32") for operand in i.operands[1:4])
     left = i.has("l")
@@ -260,12 +260,25 @@ def _funnel(e: Emitter, i: Instruction) -> None:
     o.put(i.operands[0], result, "i32")
 
 
-def _named(lower: Lowering, *names: str) -> dict[str, Opcode]:
-    return {name: Opcode(lower, name) for name in names}
-
-
+ORDER = 40
 OPCODES = {
-    **_named(_count, "popc", "clz"), **_named(_reverse, "brev"), **_named(_bfind, "bfind"), **_named(_fns, "fns"),
-    **_named(_bfe, "bfe"), **_named(_bfi, "bfi"), **_named(_bmsk, "bmsk"), **_named(_szext, "szext"),
-    **_named(_prmt, "prmt"), **_named(_lop3, "lop3"), **_named(_funnel, "shf"),
-}  # fmt: skip
+    "popc": Opcode(_count, kind="logic", forms=("popc.{b32,b64}",), operands="%r1, %rd2"),
+    "clz": Opcode(_count, kind="logic", forms=("clz.{b32,b64}",), operands="%r1, %rd2"),
+    "brev": Opcode(_reverse, kind="logic", forms=("brev.{b32,b64}",), operands="%rd1, %rd2"),
+    "bfind": Opcode(_bfind, kind="logic", forms=("bfind{,.shiftamt}.{u32,s32,u64,s64}",), operands="%r1, %rd2"),
+    "fns": Opcode(_fns, kind="logic", forms=("fns.b32",), operands="%r1, %r2, %r3, %r4"),
+    "bfe": Opcode(_bfe, kind="logic", forms=("bfe.{u32,s32,u64,s64}",), operands="%rd1, %rd2, %r3, %r4"),
+    "bfi": Opcode(_bfi, kind="logic", forms=("bfi.{b32,b64}",), operands="%rd1, %rd2, %rd3, %r4, %r5"),
+    "bmsk": Opcode(_bmsk, kind="logic", forms=("bmsk.{clamp,wrap}.b32",), operands="%r1, %r2, %r3"),
+    "szext": Opcode(_szext, kind="logic", forms=("szext.{clamp,wrap}.{u32,s32}",), operands="%r1, %r2, %r3"),
+    "prmt": Opcode(
+        _prmt, kind="logic", forms=("prmt.b32{,.f4e,.b4e,.rc8,.ecl,.ecr,.rc16}",), operands="%r1, %r2, %r3, %r4"
+    ),
+    "lop3": Opcode(
+        _lop3,
+        kind="logic",
+        forms=("lop3.b32", "lop3.{and,or}.b32 %r1|%p1, %r2, %r3, %r4, 0x96, %p2"),
+        operands="%r1, %r2, %r3, %r4, 0x3a",
+    ),
+    "shf": Opcode(_funnel, kind="logic", forms=("shf.{l,r}.{clamp,wrap}.b32",), operands="%r1, %r2, %r3, %r4"),
+}

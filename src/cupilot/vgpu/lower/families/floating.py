@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cupilot.vgpu.lower.lanes import FLOATS, ONE, Lanes, lanes_of, type_name
+from cupilot.vgpu.lower.pipes import int_or_fp64
 from cupilot.vgpu.lower.rounding import flush, mode_of, rounded, saturate
 from cupilot.vgpu.lower.table import Opcode
 from cupilot.vgpu.ptx.syntax import Instruction
@@ -77,7 +78,7 @@ def div_float(e: Emitter, i: Instruction) -> None:
 
 
 def select_float(o: Lanes, i: Instruction, values: list[str], kind: str) -> str:
-    """min and max of two or three: -0 is less than +0, a number wins over NaN unless ``.NaN`` is asked for.
+    """min and max of two or three: -0 is less than +0, and a number wins over NaN unless ``.NaN`` is given.
 
     ``.xorsign.abs`` compares magnitudes and gives the result the product of the signs.
     """
@@ -125,14 +126,14 @@ def _root_or_reciprocal(e: Emitter, i: Instruction) -> None:
 
 
 def _gross(o: Lanes, i: Instruction) -> None:
-    """rcp and rsqrt.approx.ftz.f64: only the upper words of operand and result count."""
+    """rcp and rsqrt.approx.ftz.f64: operand and result have only their upper 32 bits."""
     raw = o.fetch(i.operands[1], "double")
     a = _flush_double(o, _upper_word(o, raw))
     if i.opcode == "rsqrt":
         a = o.call("sqrt", "double", a)
     result = o.op("fdiv", "double", o.const(ONE["double"], "double"), a)
     result = _flush_double(o, _upper_word(o, result))
-    # a NaN must stay one even where its mark is in the lower word
+    # a NaN stays a NaN even if its payload is in the lower word
     result = o.select(o.fcmp("uno", "double", raw, raw), "double", raw, result)
     o.put(i.operands[0], result, "double")
 
@@ -184,13 +185,34 @@ def _testp(e: Emitter, i: Instruction) -> None:
     o.put(i.operands[0], result, "i1")
 
 
+ORDER = 70
 OPCODES = {
-    "rcp": Opcode(_root_or_reciprocal, "rcp"),
-    "sqrt": Opcode(_root_or_reciprocal, "sqrt"),
-    "rsqrt": Opcode(_root_or_reciprocal, "rsqrt"),
-    "lg2": Opcode(special_float, "lg2"),
-    "sin": Opcode(special_float, "sin"),
-    "cos": Opcode(special_float, "cos"),
-    "copysign": Opcode(_copysign, "copysign"),
-    "testp": Opcode(_testp, "testp"),
+    "rcp": Opcode(
+        _root_or_reciprocal,
+        kind="special",
+        flop=1,
+        forms=("rcp{.approx,.rn,.rz,.rm,.rp}{,.ftz}.f32", "rcp{.rn,.rz,.rm,.rp}.f64", "rcp.approx.ftz.f64"),
+        operands="%rd1, %rd2",
+    ),
+    "sqrt": Opcode(
+        _root_or_reciprocal,
+        kind="special",
+        flop=1,
+        forms=("sqrt{.approx,.rn,.rz,.rm,.rp}{,.ftz}.f32", "sqrt{.rn,.rz,.rm,.rp}.f64"),
+        operands="%rd1, %rd2",
+    ),
+    "rsqrt": Opcode(
+        _root_or_reciprocal, kind="special", flop=1, forms=("rsqrt.approx{,.ftz}.{f32,f64}",), operands="%rd1, %rd2"
+    ),
+    **{
+        name: Opcode(special_float, kind="special", flop=1, forms=(name + ".approx{,.ftz}.f32",), operands="%f1, %f2")
+        for name in ("lg2", "sin", "cos")
+    },
+    "copysign": Opcode(_copysign, pipe=int_or_fp64, forms=("copysign.{f32,f64}",), operands="%rd1, %rd2, %rd3"),
+    "testp": Opcode(
+        _testp,
+        kind="compare",
+        forms=("testp.{finite,infinite,number,notanumber,normal,subnormal}.{f32,f64}",),
+        operands="%p1, %rd2",
+    ),
 }

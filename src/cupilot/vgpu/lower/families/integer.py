@@ -1,13 +1,13 @@
 """Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions"), with the packed 16-bit forms.
 
-Instructions that read or set the carry flag are in the module carry, those on single bits in bits.
+Instructions that use the carry flag are in the family carry, those on single bits in bits.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cupilot.vgpu.lower.carry import with_carry
+from cupilot.vgpu.lower.families.carry import with_carry
 from cupilot.vgpu.lower.lanes import INT, PACKED_SHORTS, Lanes, lanes_of, type_name
 from cupilot.vgpu.lower.table import Opcode
 from cupilot.vgpu.lower.wide import WIDER, product
@@ -41,7 +41,7 @@ def add_integer(e: Emitter, i: Instruction) -> None:
 
 
 def _packed_shorts(e: Emitter, i: Instruction, verb: str) -> None:
-    """Two 16-bit results side by side; ``verb`` is an LLVM operation, or an intrinsic's name with llvm."""
+    """Two 16-bit results side by side; ``verb`` is an LLVM operation or intrinsic."""
     o = lanes_of(e, i)
     count = 64 if o.vector else 2
     full = f"<{count} x i16>"
@@ -99,7 +99,7 @@ def _multiply24(e: Emitter, i: Instruction) -> None:
 
 
 def _sad(e: Emitter, i: Instruction) -> None:
-    """The sum of an absolute difference and a third operand."""
+    """Add the absolute difference of two operands to a third."""
     o, (kind, signed) = lanes_of(e, i), kind_of(e, i)
     a, b, c = (o.fetch(operand, kind) for operand in i.operands[1:4])
     less = o.icmp("slt" if signed else "ult", kind, a, b)
@@ -116,7 +116,7 @@ def divide(e: Emitter, i: Instruction) -> None:
     a, b = (o.fetch(operand, kind) for operand in i.operands[1:3])
     zero, one, ones = (o.const(n, kind) for n in (0, 1, -1))
     avoid = bad = o.icmp("eq", kind, b, zero)
-    if signed:  # the smallest number by -1 overflows: negate instead
+    if signed:  # the smallest number divided by -1 overflows: negate instead
         minus = o.icmp("eq", kind, b, ones)
         avoid = o.either(bad, minus)
     quotient = _exact_quotient(o, kind, signed, a, o.select(avoid, kind, one, b))
@@ -178,11 +178,12 @@ def _dot_product(e: Emitter, i: Instruction) -> None:
     o.put(i.operands[0], result, "i32")
 
 
+ORDER = 20
 OPCODES = {
-    "mul24": Opcode(_multiply24, "mul24"),
-    "mad24": Opcode(_multiply24, "mad24"),
-    "sad": Opcode(_sad, "sad"),
-    "rem": Opcode(divide, "rem"),
-    "dp4a": Opcode(_dot_product, "dp4a"),
-    "dp2a": Opcode(_dot_product, "dp2a"),
+    "mul24": Opcode(_multiply24, forms=("mul24.{lo,hi}.{u32,s32}",), operands="%r1, %r2, %r3"),
+    "mad24": Opcode(_multiply24, forms=("mad24.{lo,hi}.{u32,s32}", "mad24.hi.sat.s32"), operands="%r1, %r2, %r3, %r4"),
+    "sad": Opcode(_sad, forms=("sad.{u16,s16,u32,s32,u64,s64}",), operands="%rd1, %rd2, %rd3, %rd4"),
+    "rem": Opcode(divide, forms=("rem.{u16,s16,u32,s32,u64,s64}",), operands="%rd1, %rd2, %rd3"),
+    "dp4a": Opcode(_dot_product, forms=("dp4a.{u32,s32}.{u32,s32}",), operands="%r1, %r2, %r3, %r4"),
+    "dp2a": Opcode(_dot_product, forms=("dp2a.{lo,hi}.{u32,s32}.{u32,s32}",), operands="%r1, %r2, %r3, %r4"),
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cupilot.vgpu.lower.half import narrow, widen
 from cupilot.vgpu.lower.lanes import FLOATS, Lanes, lanes_of
 from cupilot.vgpu.lower.narrow import PACKED, clamp, convert_packed, pack_integers
+from cupilot.vgpu.lower.pipes import PRECISION
 from cupilot.vgpu.lower.rounding import RELU, SAT, SATFINITE, converted, directed, flush, mode_of, saturate
 from cupilot.vgpu.lower.table import Opcode
 from cupilot.vgpu.ptx.syntax import Instruction, Reg
@@ -48,7 +49,7 @@ def _flags(i: Instruction) -> int:
 
 
 def _by_runtime(o: Lanes, i: Instruction, value: str, source: str, to: str) -> str:
-    """Conversions that no instruction of the host does with one rounding."""
+    """Conversions that the host has no instruction for that rounds only once."""
     mode = "rna" if i.has("rna") else mode_of(i) or "rn"
     wide = o.bits(value, SINGLE[source], "i64")
     return o.bits(converted(o, wide, source, to, mode, _flags(i)), "i64", SINGLE[to])
@@ -75,7 +76,7 @@ def _nearest(o: Lanes, i: Instruction, value: str, source: str, to: str) -> str:
     mode = next((m for m in i.mods if m in ROUND_TO_INTEGER), "")
     if mode:
         value = o.call(ROUND_TO_INTEGER[mode], kind, value)
-    # clamping before rounding gives the same, for 0 and 1 are numbers of every format
+    # clamping may come before rounding, because every format has 0 and 1
     if i.has("sat"):
         value = saturate(o, value, kind)
     if i.has("relu"):
@@ -134,7 +135,7 @@ def _from_integer(o: Lanes, i: Instruction, value: str, source: str, to: str) ->
 
 
 def _directed_from_integer(o: Lanes, mode: str, value: str, signed: bool) -> str:
-    """32-bit integers split into two exact floats, added with the mode asked for."""
+    """A 32-bit integer as two exact floats, added with the given rounding mode."""
     high = o.op("ashr" if signed else "lshr", "i32", value, o.const(16, "i32"))
     low = o.op("and", "i32", value, o.const(0xFFFF, "i32"))
     upper = o.convert("sitofp" if signed else "uitofp", high, "i32", "float")
@@ -160,4 +161,34 @@ def _put_integer(o: Lanes, i: Instruction, value: str, to: str) -> None:
     o.put(target, value, have)
 
 
-OPCODES = {"cvt": Opcode(_cvt, "cvt")}
+ORDER = 80
+OPCODES = {
+    "cvt": Opcode(
+        _cvt,
+        pipe=lambda i: PRECISION.get(i.mods[-1], "int"),  # that of the source
+        kind="convert",
+        forms=(
+            "cvt{,.sat}.{u8,s8,u16,s16,u32,s32,u64,s64}.{u8,s8,u16,s16,u32,s32,u64,s64}",
+            "cvt{.rni,.rzi,.rmi,.rpi}{,.ftz}{,.sat}.{u8,s8,u16,s16,u32,s32,u64,s64}.{f32,f16}",
+            "cvt{.rni,.rzi,.rmi,.rpi}.{u8,s8,u16,s16,u32,s32,u64,s64}.{f64,bf16}",
+            "cvt{.rn,.rz,.rm,.rp}{,.sat}.{f16,f32,f64}.{u8,s8,u16,s16,u32,s32,u64,s64}",
+            "cvt{.rn,.rz,.rm,.rp}.bf16.{u8,s8,u16,s16,u32,s32,u64,s64}",
+            "cvt{,.ftz}{,.sat}.{f32,f64}.f16",
+            "cvt{.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32.f64",
+            "cvt{,.ftz}{,.sat}.f64.f32",
+            "cvt{,.rni,.rzi,.rmi,.rpi}.{f32.f32,f64.f64}",
+            "cvt{.rn,.rz,.rm,.rp}.f16.{f32,f64}",
+            "cvt{.rn,.rz}{,.relu}{,.satfinite}.{f16,bf16}.f32",
+            "cvt.f32.bf16",
+            "cvt{.rn,.rz}{,.relu}.{f16x2,bf16x2}.f32 %r1, %f1, %f2",
+            "cvt.rn.satfinite{,.relu}.{e4m3x2,e5m2x2}.f32 %rs1, %f1, %f2",
+            "cvt.rn.satfinite{,.relu}.{e4m3x2,e5m2x2}.f16x2",
+            "cvt.rn{,.relu}.f16x2.{e4m3x2,e5m2x2}",
+            "cvt.{rna,rn,rz}{,.satfinite}.tf32.f32",
+            "cvt.pack.sat.{u16,s16}.s32 %r1, %r2, %r3",
+            "cvt.pack.sat.{u2,s2,u4,s4,u8,s8}.s32.b32 %r1, %r2, %r3, %r4",
+        ),
+        operands="%rd1, %rd2",
+        missing=("cvt.rs.f16x2.f32", "cvt.rn.satfinite.e2m1x2.f32", "cvt.rp.satfinite.ue8m0x2.f32"),
+    ),
+}

@@ -1,6 +1,6 @@
 """Extended-precision integers (PTX ISA, "Extended-Precision Integer Arithmetic Instructions").
 
-The carry flag is a value inside a basic block; reading one that another block set is not supported.
+The carry flag is a value inside a basic block; a flag that another block set cannot be read.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _set_flag(o: Lanes, value: str) -> None:
     from cupilot.vgpu.emit.operands import Held
 
     guard = o.e.instruction.guard if o.e.instruction is not None else ""
-    if guard:  # the old flag stays in the other lanes
+    if guard:  # the other lanes keep the old flag
         wide = Lanes(o.e, True)
         if not o.vector:
             value = o.e.splat(value, "i1")
@@ -77,9 +77,31 @@ def _set_flag(o: Lanes, value: str) -> None:
         o.e.held[FLAG] = Held(value, "i1", o.vector)
 
 
-# the flag is no operand, so these may differ between lanes although their operands do not
+ORDER = 30
+# the flag is not an operand, so results may differ between lanes although the operands do not
 OPCODES = {
-    "addc": Opcode(with_carry, "addc", varies=lambda i: True),
-    "subc": Opcode(with_carry, "subc", varies=lambda i: True),
-    "madc": Opcode(with_carry, "madc", varies=lambda i: True),
+    "addc": Opcode(
+        with_carry,
+        varies=True,
+        forms=("addc{,.cc}.{u32,s32,u64,s64}",),
+        operands="%rd1, %rd2, %rd3",
+        before="add.cc.u32 %r9, %r8, %r7;",
+        notes="the flag does not outlive a basic block",
+    ),
+    "subc": Opcode(
+        with_carry,
+        varies=True,
+        forms=("subc{,.cc}.{u32,s32,u64,s64}",),
+        operands="%rd1, %rd2, %rd3",
+        before="sub.cc.u32 %r9, %r8, %r7;",
+        notes="the flag does not outlive a basic block",
+    ),
+    "madc": Opcode(
+        with_carry,
+        varies=True,
+        forms=("madc.{lo,hi}{,.cc}.{u32,s32,u64,s64}",),
+        operands="%rd1, %rd2, %rd3, %rd4",
+        before="add.cc.u32 %r9, %r8, %r7;",
+        notes="the flag does not outlive a basic block",
+    ),
 }

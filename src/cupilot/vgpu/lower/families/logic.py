@@ -57,17 +57,26 @@ def _clamped(o: Lanes, i: Instruction, verb: str, kind: str, a: str) -> str:
     given = o.fetch(by, "i32")
     if verb == "ashr":
         return o.op(verb, kind, a, o.bits(o.call("umin", "i32", given, o.const(width - 1, "i32")), "i32", kind))
-    # what a shift beyond the width gives is not chosen, and may be anything
+    # a shift beyond the width is undefined in LLVM; the select discards its result
     inside = o.icmp("ult", "i32", given, o.const(width, "i32"))
     return o.select(inside, kind, o.op(verb, kind, a, o.bits(given, "i32", kind)), o.const(0, kind))
 
 
+ORDER = 50
 OPCODES = {
-    "and": Opcode(_bitwise, "and"),
-    "or": Opcode(_bitwise, "or"),
-    "xor": Opcode(_bitwise, "xor"),
-    "not": Opcode(_not, "not"),
-    "cnot": Opcode(_cnot, "cnot"),
-    "shl": Opcode(_shift, "shl"),
-    "shr": Opcode(_shift, "shr"),
+    **{
+        name: Opcode(
+            _bitwise,
+            kind="logic",
+            forms=(name + ".{b16,b32,b64}", name + ".pred %p1, %p2, !%p3"),
+            operands="%rd1, %rd2, %rd3",
+        )
+        for name in ("and", "or", "xor")
+    },
+    "not": Opcode(_not, kind="logic", forms=("not.{b16,b32,b64}", "not.pred %p1, %p2"), operands="%rd1, %rd2"),
+    "cnot": Opcode(_cnot, kind="logic", forms=("cnot.{b16,b32,b64}",), operands="%rd1, %rd2"),
+    "shl": Opcode(_shift, kind="logic", forms=("shl.{b16,b32,b64}",), operands="%rd1, %rd2, %r3"),
+    "shr": Opcode(
+        _shift, kind="logic", forms=("shr.{b16,b32,b64,u16,s16,u32,s32,u64,s64}",), operands="%rd1, %rd2, %r3"
+    ),
 }

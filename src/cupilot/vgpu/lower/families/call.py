@@ -1,7 +1,7 @@
 """Calls (PTX ISA, "Parameter Passing" and "call").
 
-A call of another function of the module ends a basic block (see `cupilot.vgpu.emit.calls`); printf, assert, malloc and
-free are done by the runtime at once.
+A call of another function of the module ends a basic block (see `cupilot.vgpu.emit.calls`); the runtime executes
+printf, assert, malloc and free directly.
 """
 
 from __future__ import annotations
@@ -24,4 +24,14 @@ def _call(e: Emitter, i: Instruction) -> None:
         runtime_call(e, i)
 
 
-OPCODES = {"call": Opcode(_call, "call", writes=0)}
+ORDER = 170
+OPCODES = {
+    "call": Opcode(
+        _call,
+        writes=0,
+        orders=("shared",),
+        kind="branch",
+        forms=("call{,.uni} device, (p2)",),
+        notes="also through pointers with a prototype, recursively; vprintf, __assertfail, malloc, free",
+    ),
+}

@@ -1,9 +1,9 @@
 """Exchange between the lanes of a warp (PTX ISA: shfl, vote, match, redux, activemask, elect).
 
-The ways of a diverged warp run one after the other, so lanes that are named in a member mask but are elsewhere cannot
-be waited for: the active lanes of the mask act among themselves, and lanes with different masks form groups of their
-own.  What a shuffle reads from a lane that is absent (inactive, or not in the mask) is undefined on hardware; here it
-is zero, so that sums over a part of a warp, which programs form without masking, come out.  The forms without
+The paths of a diverged warp run one after the other, so that an instruction cannot wait for lanes of its member mask
+that are on another path: the active lanes of the mask act among themselves, and lanes with different masks form
+separate groups.  A shuffle that reads from an absent lane (inactive, or not in the mask) gives an undefined value on
+hardware and zero here; sums over a part of a warp that do not mask such values come out right.  The forms without
 ``.sync`` act among the active lanes.
 """
 
@@ -38,7 +38,7 @@ def _stage(e: Emitter, kind: str, offset: int, value: str) -> None:
 
 
 def _constant(e: Emitter, operand: Operand) -> int | None:
-    """The value of an operand that is the same at every execution: a literal, or a register that only holds one."""
+    """The value of an operand that never changes: a literal, or a register that only holds one literal."""
     if isinstance(operand, Imm):
         return operand.value
     if not isinstance(operand, Reg) or not e.operand_is_uniform(operand):
@@ -95,7 +95,7 @@ def _shuffle(e: Emitter, i: Instruction) -> None:
 
 
 def _permute(e: Emitter, value: str, lanes: list[int], members: int) -> str:
-    """Every lane's value from a known lane, where that lane is present."""
+    """Each lane's value from a lane known at compile time; zero where that lane is absent."""
     order = ", ".join(f"i32 {lane}" for lane in lanes)
     moved = e.op(f"shufflevector <32 x i32> {value}, <32 x i32> poison, <32 x i32> <{order}>")
     here = e.lane_mask()
@@ -106,7 +106,7 @@ def _permute(e: Emitter, value: str, lanes: list[int], members: int) -> str:
 
 
 def _moved_bits(e: Emitter, bits: str, lanes: list[int]) -> str:
-    """A word of one bit per lane, permuted: shifts by equal distances together, or lane by lane read."""
+    """Permute a word with one bit per lane: one step per distance or per lane that is read, whichever is fewer."""
     distances = sorted({other - lane for lane, other in enumerate(lanes)})
     sources = sorted(set(lanes))
     parts = []
@@ -127,7 +127,7 @@ def _moved_bits(e: Emitter, bits: str, lanes: list[int]) -> str:
 
 
 def _shuffle_at_run_time(e: Emitter, mode: str, value: str, others: tuple[Operand, ...]) -> tuple[str, str]:
-    """Lane numbers known only at run time: the runtime does what `source_lane` says."""
+    """For lane numbers known only at run time, the runtime does the same as `source_lane`."""
     _stage(e, "i32", 0, value)
     for number, operand in enumerate(others, 1):
         _stage(e, "i32", 128 * number, e.fetch(operand, "i32", True))
@@ -141,7 +141,7 @@ def _shuffle_at_run_time(e: Emitter, mode: str, value: str, others: tuple[Operan
 
 
 def _present(e: Emitter, members: Operand) -> str:
-    """For each lane the active lanes in its member mask."""
+    """For each lane, the active lanes in its member mask."""
     here = e.splat(e.lane_mask(), "i32")
     return e.op(f"and <32 x i32> {here}, {e.fetch(members, 'i32', True)}")
 
@@ -169,7 +169,7 @@ def _activemask(e: Emitter, i: Instruction) -> None:
 
 
 def _elect(e: Emitter, i: Instruction) -> None:
-    """The leader is the lowest lane, which the ISA leaves open."""
+    """The lowest lane is the leader; the ISA leaves the choice open."""
     target = i.operands[0]
     here = _present(e, _members(i, 1))
     negative = e.op(f"sub <32 x i32> {e.constant(0, 'i32', True)}, {here}")
@@ -220,11 +220,51 @@ def _redux(e: Emitter, i: Instruction) -> None:
     e.put(target, e.op("load <32 x i32>, ptr %data, align 64"), "i32", True)
 
 
+ORDER = 150
 OPCODES = {
-    "shfl": Opcode(_shuffle, "shfl.sync", varies=lambda i: True),
-    "vote": Opcode(_vote, "vote.sync", varies=lambda i: True),
-    "match": Opcode(_match, "match.sync", varies=lambda i: True),
-    "redux": Opcode(_redux, "redux.sync", varies=lambda i: True),
-    "activemask": Opcode(_activemask, "activemask", varies=lambda i: True),
-    "elect": Opcode(_elect, "elect.sync", varies=lambda i: True),
+    "shfl": Opcode(
+        _shuffle,
+        section="shfl.sync",
+        varies=True,
+        pipe="lsu",
+        kind="warp",
+        forms=(
+            "shfl.sync{.up,.down,.bfly,.idx}.b32",
+            "shfl.sync.idx.b32 %r1|%p1, %r2, 3, 31, -1",
+            "shfl{.up,.down,.bfly,.idx}.b32 %r1|%p1, %r2, %r3, %r4",
+        ),
+        operands="%r1, %r2, %r3, %r4, %r5",
+    ),
+    "vote": Opcode(
+        _vote,
+        section="vote.sync",
+        varies=True,
+        kind="warp",
+        forms=("vote.sync{.all,.any,.uni}.pred", "vote.sync.ballot.b32 %r1, %p1, -1", "vote.ballot.b32 %r1, %p1"),
+        operands="%p1, !%p2, %r1",
+    ),
+    "match": Opcode(
+        _match,
+        section="match.sync",
+        varies=True,
+        kind="warp",
+        forms=("match.any.sync.{b32,b64}", "match.all.sync.{b32,b64} %r1|%p1, %rd2, %r3"),
+        operands="%r1, %rd2, %r3",
+    ),
+    "redux": Opcode(
+        _redux,
+        section="redux.sync",
+        varies=True,
+        kind="warp",
+        forms=(
+            "redux.sync.{add,min,max}.{u32,s32}",
+            "redux.sync.{and,or,xor}.b32",
+            "redux.sync.{min,max}{,.abs}{,.NaN}.f32",
+        ),
+        operands="%r1, %r2, %r3",
+    ),
+    "activemask": Opcode(_activemask, varies=True, kind="warp", forms=("activemask.b32",), operands="%r1"),
+    "elect": Opcode(
+        _elect, section="elect.sync", varies=True, kind="warp", forms=("elect.sync",), operands="%r1|%p1, -1"
+    ),
 }

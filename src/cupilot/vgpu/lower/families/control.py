@@ -1,7 +1,6 @@
 """Control flow and barriers (PTX ISA, "Control Flow Instructions", "bar, barrier").
 
-Branches and exits are part of how a block ends (see `cupilot.vgpu.emit`); their entries here only
-say that they exist and write nothing.
+Branches and exits end a block and are lowered with it (see `cupilot.vgpu.emit`).
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ def _ends_block(e: Emitter, i: Instruction) -> None:
 
 
 def _barrier(e: Emitter, i: Instruction) -> bool:
-    """Give a barrier's number, thread count and predicates to the warp's record; true when the warp must wait.
+    """Store a barrier's number, thread count and predicates in the warp's record; true when the warp must wait.
 
-    Within a warp, lanes are in step already.  The second half of a reduction reads the result (see `split_blocks`).
+    The lanes of a warp run in lockstep, so ``bar.warp`` has nothing to do.  The second half of a reduction reads the
+    result (see `split_blocks`).
     """
     if i.has("warp"):
         return False
@@ -50,7 +50,7 @@ def _barrier(e: Emitter, i: Instruction) -> bool:
 
 
 def _uniform_word(e: Emitter, operand: Operand) -> str:
-    """An operand that all lanes agree on; a register that could differ is taken from the first active lane."""
+    """An operand that must be the same in all lanes; if it may differ, the first active lane's value."""
     if e.operand_is_uniform(operand):
         return e.fetch(operand, "i32", False)
     first = e.call("i32", "llvm.cttz.i32", f"i32 {e.mask}, i1 false", "i32, i1")
@@ -68,11 +68,11 @@ def _barrier_result(e: Emitter, i: Instruction) -> None:
 
 
 def _nothing(e: Emitter, i: Instruction) -> None:
-    """No effect that a program could see."""
+    """No visible effect."""
 
 
 def _sleep(e: Emitter, i: Instruction) -> None:
-    """No time passes, but a warp that sleeps waits: the scheduler need not find that out by its patience."""
+    """No time passes, but the scheduler is told at once that this warp is waiting."""
     e.store_field("%w", layout.WARP_FUEL, "i32", str(layout.ASLEEP))
 
 
@@ -80,16 +80,52 @@ def _barrier_writes(i: Instruction) -> int:
     return 1 if i.has("result") else 0
 
 
+ORDER = 160
 OPCODES = {
-    "bra": Opcode(_ends_block, "bra", writes=0),
-    "ret": Opcode(_ends_block, "ret", writes=0),
-    "exit": Opcode(_ends_block, "exit", writes=0),
-    "trap": Opcode(_ends_block, "trap", writes=0),
-    "bar": Opcode(_barrier, "bar", writes=_barrier_writes),
-    "barrier": Opcode(_barrier, "barrier", writes=_barrier_writes),
-    "brkpt": Opcode(_nothing, "brkpt", writes=0),
-    "nanosleep": Opcode(_sleep, "nanosleep", writes=0),
-    "setmaxnreg": Opcode(_nothing, "setmaxnreg", writes=0),
-    "griddepcontrol": Opcode(_nothing, "griddepcontrol", writes=0),
-    "pmevent": Opcode(_nothing, "pmevent", writes=0),
+    "bra": Opcode(_ends_block, writes=0, kind="branch", forms=("bra{,.uni} $END",), notes="also brx.idx"),
+    "ret": Opcode(_ends_block, writes=0, kind="branch", forms=("ret{,.uni}",)),
+    "exit": Opcode(_ends_block, writes=0, kind="branch", forms=("exit",)),
+    "trap": Opcode(_ends_block, writes=0, kind="branch", forms=("trap",)),
+    "bar": Opcode(
+        _barrier,
+        writes=_barrier_writes,
+        orders=("global", "shared"),
+        kind="barrier",
+        forms=(
+            "bar.sync 0",
+            "bar.sync %r1, 64",
+            "bar.arrive 1, 64",
+            "bar.red.popc.u32 %r1, 0, %p1",
+            "bar.red{.and,.or}.pred %p1, 0, !%p2",
+            "bar.warp.sync -1",
+        ),
+        notes="a guarded barrier is refused",
+    ),
+    "barrier": Opcode(
+        _barrier,
+        writes=_barrier_writes,
+        orders=("global", "shared"),
+        kind="barrier",
+        forms=(
+            "barrier.sync{,.aligned} 0",
+            "barrier.cta.sync 2, 64",
+            "barrier.cta.arrive 1, 64",
+            "barrier.red.popc.u32 %r1, 0, %p1",
+            "barrier.cta.red{.and,.or}.aligned.pred %p1, 0, !%p2",
+        ),
+        notes="a guarded barrier is refused",
+    ),
+    "brkpt": Opcode(_nothing, writes=0, kind="branch", forms=("brkpt",), notes="no effect"),
+    "nanosleep": Opcode(_sleep, writes=0, pipe="control", forms=("nanosleep.u32 %r1",), notes="no time passes"),
+    "setmaxnreg": Opcode(
+        _nothing, writes=0, pipe="control", forms=("setmaxnreg.{inc,dec}.sync.aligned.u32 64",), notes="no effect"
+    ),
+    "griddepcontrol": Opcode(
+        _nothing,
+        writes=0,
+        pipe="control",
+        forms=("griddepcontrol.{wait,launch_dependents}",),
+        notes="no effect: launches run one after the other",
+    ),
+    "pmevent": Opcode(_nothing, writes=0, pipe="control", forms=("pmevent 3",), notes="no effect"),
 }

@@ -1,9 +1,9 @@
 """Atomic updates (PTX ISA: atom, red).
 
-All operations and types of the two instructions, in global and shared memory and through generic addresses, with
-their vector forms.  Orders, scopes and cache hints are read and change nothing here, because the lanes of a warp act
-one after the other in lane order and every update is one step on the host; an order that releases is told to the
-runtime.  Not covered: ``red.async``, and the shared memory of other blocks (``.shared::cluster``).
+Covered: all operations and types, in global and shared memory and through generic addresses, and the vector forms.
+Lanes update one after the other in lane order, and every update is atomic on the host, so orders, scopes and cache
+hints have no effect on results; the race checks are told of release orders.  Not covered: ``red.async``, and the shared
+memory of other blocks (``.shared::cluster``).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cupilot.vgpu.lower.table import Opcode
-from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Instruction, Operand, Vector
+from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Instruction, Operand, items_of
 
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
 
-# by operation, the types it has; addition does not ask for a sign
+# the types of each operation, with the runtime's name for each; sums are the same for signed and unsigned
 _HALVES = {name: name for name in ("f16", "bf16", "f16x2", "bf16x2")}
 _BITS = {"b32": "b32", "b64": "b64"}
 _ORDERED = {name: name for name in ("u32", "s32", "u64", "s64")} | _HALVES
@@ -41,7 +41,7 @@ _LLVM = {"f32": "float", "f64": "double"}
 
 
 def _form(e: Emitter, i: Instruction) -> tuple[str, str, str]:
-    """Operation, type and space; the order of the modifiers is free."""
+    """Operation, type and state space; modifiers may come in any order."""
     operation = kind = ""
     space = "generic"
     for mod in i.mods:
@@ -58,15 +58,11 @@ def _form(e: Emitter, i: Instruction) -> tuple[str, str, str]:
     return operation, kind, space
 
 
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
-
-
 def _update(e: Emitter, i: Instruction) -> None:
     operation, kind, space = _form(e, i)
-    results = _items(i.operands[0]) if i.opcode == "atom" else ()
+    results = items_of(i.operands[0]) if i.opcode == "atom" else ()
     address, value, *rest = i.operands[1 if i.opcode == "atom" else 0 :]
-    items, width = _items(value), TYPE_BYTES[kind]
+    items, width = items_of(value), TYPE_BYTES[kind]
     if len(items) > 1 and (kind not in (*_HALVES, "f32") or space.startswith("shared") or width * len(items) > 16):
         raise e.unsupported(f"an atomic update of {len(items)} elements of .{kind} in .{space} memory")
     if len(results) > len(items):
@@ -77,7 +73,7 @@ def _update(e: Emitter, i: Instruction) -> None:
     for number, item in enumerate(operands):
         place = e.field_at("%data", number * width * 32)
         e.line(f"store <32 x {llvm}> {e.fetch(item, llvm, True)}, ptr {place}, align {min(32 * width, 64)}")
-    site = e.site(space.split("::")[0], width * len(items), store=True)
+    site = e.site(space.split("::")[0], width * len(items), store=True, atomic=True)
     releases = int(any(mod in RELEASES for mod in i.mods))
     e.call(
         "void", f"vg_atom_{operation}_{OPERATIONS[operation][kind]}",
@@ -92,7 +88,7 @@ def _update(e: Emitter, i: Instruction) -> None:
 
 
 def _stage_addresses(e: Emitter, operand: Operand, space: str) -> None:
-    """All addresses are passed with 64 bits; those of shared memory have 32."""
+    """Addresses are passed as 64 bits; those of shared memory are extended from 32."""
     if SPACES[space] == SPACES["shared"]:
         short = e.address(operand, "i32", True)
         value = e.op(f"zext <32 x i32> {short} to <32 x i64>")
@@ -101,7 +97,47 @@ def _stage_addresses(e: Emitter, operand: Operand, space: str) -> None:
     e.line(f"store <32 x i64> {value}, ptr %addresses, align 64")
 
 
+ORDER = 120
 OPCODES = {
-    "atom": Opcode(_update, "atom", varies=lambda i: True),
-    "red": Opcode(_update, "red", writes=0),
+    "atom": Opcode(
+        _update,
+        varies=True,
+        orders=("shared",),
+        kind="atomic",
+        forms=(
+            "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.gpu,.sys}{,.global,.shared}.{and,or,xor,exch}.{b32,b64}",
+            "atom{,.global,.shared}.{inc,dec}.u32",
+            "atom{,.global,.shared}.{add,min,max}.{u32,s32,u64,s64}",
+            "atom{,.global,.shared}.add.{f32,f64}",
+            "atom{,.global,.shared}.{add,min,max}.noftz.{f16,f16x2,bf16,bf16x2}",
+            "atom{,.global,.shared}.cas.{b16,b32,b64} %rd1, [%rd2], %rd3, %rd4",
+            "atom.exch.b128 %q1, [%rd2], %q2",
+            "atom.cas.b128 %q1, [%rd2], %q2, %q3",
+            "atom.global.add.v2.f32 {%f1, %f2}, [%rd2], {%f3, %f4}",
+            "atom.global.add.v4.f32 {%f1, %f2, %f3, %f4}, [%rd2], {%f5, %f6, %f7, %f8}",
+            "atom.global.add.noftz.v4.f16 {%rs1, %rs2, %rs3, %rs4}, [%rd2], {%rs5, %rs6, %rs7, %rs8}",
+        ),
+        operands="%rd1, [%rd2], %rd3",
+        missing=("atom.shared::cluster.add.u32",),
+    ),
+    "red": Opcode(
+        _update,
+        writes=0,
+        orders=("shared",),
+        kind="atomic",
+        forms=(
+            "red{,.relaxed,.release}{,.cta,.gpu,.sys}{,.global,.shared}.{and,or,xor}.{b32,b64}",
+            "red{,.global,.shared}.{inc,dec}.u32",
+            "red{,.global,.shared}.{add,min,max}.{u32,s32,u64,s64}",
+            "red{,.global,.shared}.add.{f32,f64}",
+            "red{,.global,.shared}.{add,min,max}.noftz.{f16,f16x2,bf16,bf16x2}",
+            "red.global.add.v2.f32 [%rd2], {%f3, %f4}",
+            "red.global.add.noftz.v4.bf16x2 [%rd2], {%r1, %r2, %r3, %r4}",
+        ),
+        operands="[%rd2], %rd3",
+        missing=(
+            "red.shared::cluster.add.u32",
+            "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.inc.u32 [%r1], %r2, [%r3]",
+        ),
+    ),
 }

@@ -1,7 +1,7 @@
 """SIMD video instructions that nvcc still writes (PTX ISA, "Video Instructions": v*2, v*4).
 
-Covered: vadd, vsub, vavrg, vabsdiff, vmin, vmax of two halfwords or four bytes with results of all
-elements, ``.sat`` and ``.add``.  Not covered: element selectors and masks, vset, the scalar forms.
+Covered: vadd, vsub, vavrg, vabsdiff, vmin, vmax of two halfwords or four bytes that compute all elements,
+with ``.sat`` and ``.add``.  Not covered: element selectors and masks, vset, the scalar forms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cupilot.vgpu.ptx.syntax import Instruction
 if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
 
-# numbers of the runtime's vg_video
+# numbers that the runtime's vg_video expects
 OPERATIONS = {"vadd": 0, "vsub": 1, "vavrg": 2, "vabsdiff": 3, "vmin": 4, "vmax": 5}
 RESULT_SIGNED, A_SIGNED, B_SIGNED, SAT, ADD = 1, 2, 4, 8, 16
 
@@ -33,4 +33,8 @@ def _lower(e: Emitter, i: Instruction) -> None:
     o.put(i.operands[0], o.runtime("vg_video", values, "i32", "i32", numbers), "i32")
 
 
-OPCODES = {f"{name}{count}": Opcode(_lower, f"{name}{count}") for name in OPERATIONS for count in (2, 4)}
+ORDER = 100
+OPCODES = {
+    name: Opcode(_lower, forms=(name + ".{u32,s32}.{u32,s32}.{u32,s32}{,.sat,.add}",), operands="%r1, %r2, %r3, %r4")
+    for name in (f"{operation}{count}" for operation in OPERATIONS for count in (2, 4))
+}

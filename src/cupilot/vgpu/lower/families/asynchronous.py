@@ -1,18 +1,17 @@
 """Asynchronous copies and their barriers (PTX ISA: cp.async, cp.async.bulk, cp.reduce.async.bulk, mbarrier).
 
-The runtime checks and counts a copy when it is issued and moves its data when somebody waits for it.  Covered: all of
+The runtime checks and counts a copy when it is issued, and moves its data when a warp waits for it.  Covered: all of
 ``cp.async`` and ``mbarrier``, ``cp.async.bulk`` and ``cp.reduce.async.bulk`` between global memory and the block's own
 shared memory.  ``try_wait`` never suspends: a loop around it lets other warps run.  Cache operators, prefetch sizes,
-eviction hints, memory orders and scopes change nothing.  Not covered: copies through a tensor map
-(``cp.async.bulk.tensor``), multicast and masked bulk copies, ``st.async``, ``red.async``, the tensor units of later
-devices (``wgmma``, ``tcgen05``), and the shared memory of other blocks.
+eviction hints, memory orders and scopes have no effect.  Not covered: multicast and masked bulk copies, ``st.async``,
+``red.async`` and the shared memory of other blocks.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cupilot.vgpu.lower.atomic import OPERATIONS
+from cupilot.vgpu.lower.families.atomic import OPERATIONS
 from cupilot.vgpu.lower.table import Opcode
 from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Imm, Instruction, Not, Operand, Reg
 
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
     from cupilot.vgpu.emit import Emitter
 
 SHARED = ("shared", "shared::cta", "shared::cluster")
-# where in %data, in bytes, the second and third array over the lanes begin
+# byte offsets in %data of the second and third array with one element per lane
 SECOND, THIRD = 256, 512
 ATOM = "ptr, ptr, i32, ptr, i32, ptr, i32, i32, i32"
 _HINTS = frozenset(("ca", "cg", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"))
 
 
 def _stage(e: Emitter, operand: Operand | None, kind: str, place: int, otherwise: int = 0) -> str:
-    """Put an operand's lanes into ``%data`` at a byte offset; a number where there is no operand."""
+    """Store an operand's lanes to ``%data`` at a byte offset; without an operand, a number."""
     value = e.constant(otherwise, kind, True) if operand is None else e.fetch(operand, kind, True)
     return _store(e, value, kind, place)
 
@@ -96,7 +95,7 @@ def _copy_elements(e: Emitter, i: Instruction, mods: tuple[str, ...]) -> None:
 
 
 def _stage_source_bytes(e: Emitter, rest: list[Operand], width: int) -> str:
-    """Bytes that are read: all, a number of them, or none where a predicate says so."""
+    """Store how many bytes are read: all, a given number, or none where a predicate is true."""
     if not rest or not _is_predicate(e, rest[0]):
         return _stage(e, rest[0] if rest else None, "i32", SECOND, otherwise=width)
     ignored = e.fetch(rest[0], "i1", True)
@@ -178,10 +177,10 @@ BARRIER = "ptr, ptr, i32, ptr, i32, i32"
 
 
 def _barrier_head(e: Emitter, i: Instruction, address: Operand) -> str:
-    """The arguments that all functions of barriers begin with; without a space addresses are generic."""
+    """The first arguments of every barrier function; without a state space, addresses are generic."""
     shared = any(mod in SHARED for mod in i.mods)
     e.line(f"store <32 x i64> {_long_address(e, address, shared)}, ptr %addresses, align 64")
-    site = e.site("shared", 8, store=True)
+    site = e.site("shared", 8, store=True, atomic=True)
     return f"ptr %c, ptr %w, i32 {site}, ptr %addresses, i32 {e.lane_mask()}, i32 {int(not shared)}"
 
 
@@ -225,8 +224,8 @@ def _arrive(e: Emitter, i: Instruction) -> None:
 
 
 def _test(e: Emitter, i: Instruction) -> None:
-    """Whether a phase is over; it is named by its parity or by what an arrival gave."""
-    result, address, which = i.operands[:3]  # how long a thread may be suspended does not matter
+    """Whether a phase is complete; its parity or the state that an arrival returned identifies it."""
+    result, address, which = i.operands[:3]  # the limit on the waiting time is ignored
     head = _barrier_head(e, i, address)
     if i.has("parity"):
         phases = _stage(e, which, "i32", 0)
@@ -240,7 +239,7 @@ def _test(e: Emitter, i: Instruction) -> None:
 
 
 def _pending_count(e: Emitter, i: Instruction) -> None:
-    """Arrivals that the phase still lacked before the one that gave the state: its low 20 bits."""
+    """Pending arrivals of the phase before the one that returned the state: the low 20 bits of the state."""
     result, state = i.operands
     vector = isinstance(result, Reg) and e.is_vector(result.name)
     low = e.cast(e.fetch(state, "i64", vector), "i64", "i32", vector)
@@ -248,12 +247,63 @@ def _pending_count(e: Emitter, i: Instruction) -> None:
     e.put(result, value, "i32", vector)
 
 
+def _is_copy(i: Instruction) -> bool:
+    """Not the commit of a group, a wait, an arrival at a barrier or a prefetch."""
+    return not any(mod in ("commit_group", "wait_group", "wait_all", "mbarrier", "prefetch") for mod in i.mods[:3])
+
+
 def _barrier_writes(i: Instruction) -> int:
     return int(i.mods[0] in ("arrive", "arrive_drop", "test_wait", "try_wait", "pending_count"))
 
 
-OPCODES: dict[str, Opcode] = {
-    "cp": Opcode(_any_copy, "cp.async", writes=0),
-    # lanes that arrive find what the lanes before them left; lanes that test find the same
-    "mbarrier": Opcode(_barrier, "mbarrier", writes=_barrier_writes, varies=lambda i: i.mods[0].startswith("arrive")),
+ORDER = 130
+OPCODES = {
+    "cp": Opcode(
+        _any_copy,
+        section="cp.async",
+        writes=0,
+        orders=("shared",),
+        round_trip=_is_copy,
+        kind="copy",
+        forms=(
+            "cp.async{.ca,.cg}.shared.global{,.L2::cache_hint}{,.L2::64B,.L2::128B,.L2::256B}"
+            " [%r1], [%rd1], 16, %r2, %rd2",
+            "cp.async.ca.shared.global [%r1], [%rd1], {4,8,16}",
+            "cp.async.ca.shared.global [%r1], [%rd1], 4, %p1",
+            "cp.async.commit_group",
+            "cp.async.wait_group 1",
+            "cp.async.wait_all",
+            "cp.async.mbarrier.arrive{,.noinc}.shared.b64 [%r1]",
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], %r2, [%r3]",
+            "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], %r2",
+            "cp.async.bulk.commit_group",
+            "cp.async.bulk.wait_group{,.read} 0",
+            "cp.async.bulk.prefetch.L2.global [%rd1], %r2",
+            "cp.reduce.async.bulk.global.shared::cta.bulk_group.{add,min,max}.{u32,s32,u64} [%rd1], [%r1], %r2",
+            "cp.reduce.async.bulk.global.shared::cta.bulk_group.add{.f32,.f64,.noftz.f16,.noftz.bf16}"
+            " [%rd1], [%r1], %r2",
+        ),
+        missing=(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+            " [%r1], [%rd1], %r2, [%r3], %rs1",
+        ),
+    ),
+    "mbarrier": Opcode(
+        _barrier,
+        writes=_barrier_writes,
+        varies=lambda i: i.mods[0].startswith("arrive"),  # lanes arrive one after the other; a test is the same for all
+        orders=("shared",),
+        kind="atomic",
+        forms=(
+            "mbarrier.init{,.shared,.shared::cta}.b64 [%rd1], %r1",
+            "mbarrier.inval{,.shared}.b64 [%rd1]",
+            "mbarrier.{expect_tx,complete_tx}.relaxed.cta.shared::cta.b64 [%rd1], %r1",
+            "mbarrier.{arrive,arrive_drop}{,.release.cta}{,.shared::cta}.b64 %rd2, [%rd1], %r1",
+            "mbarrier.{arrive,arrive_drop}.noComplete.shared.b64 %rd2, [%rd1], %r1",
+            "mbarrier.arrive.expect_tx{,.release.cta}.shared::cta.b64 %rd2, [%rd1], %r1",
+            "mbarrier.{test_wait,try_wait}{,.acquire.cta}{,.shared::cta}.b64 %p1, [%rd1], %rd2",
+            "mbarrier.{test_wait,try_wait}.parity.shared.b64 %p1, [%rd1], %r1",
+            "mbarrier.pending_count.b64 %r1, %rd1",
+        ),
+    ),
 }

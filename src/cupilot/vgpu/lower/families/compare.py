@@ -53,7 +53,7 @@ def _compared(o: Lanes, i: Instruction, element: int = 0) -> str:
 
 
 def _combined(o: Lanes, i: Instruction, result: str) -> str:
-    """With the predicate of a form such as ``setp.lt.and``."""
+    """Combined with the predicate of a form such as ``setp.lt.and``."""
     combine = next((m for m in i.mods[1:] if m in ("and", "or", "xor")), "")
     return o.op(combine, "i1", result, o.fetch(i.operands[3], "i1")) if combine else result
 
@@ -66,7 +66,7 @@ def _setp(e: Emitter, i: Instruction) -> None:
     for number, place in enumerate(targets):
         if not isinstance(place, Reg) or place.name == "_":
             continue
-        # one result may live longer than the other, and so be kept for each lane
+        # one result may live longer than the other, so only one of them may need a value per lane
         o = Lanes(e, e.is_vector(place.name))
         if i.mods[-1].endswith("x2"):
             value = _compared(o, i, number)
@@ -75,11 +75,11 @@ def _setp(e: Emitter, i: Instruction) -> None:
             if number == 1:
                 value = o.op("xor", "i1", value, o.const(1, "i1"))
         results.append((o, place, _combined(o, i, value)))
-    for o, place, value in results:  # an operand may be a result too, so set them last
+    for o, place, value in results:  # an operand may also be a result, so results are written last
         o.put(place, value, "i1")
 
 
-# what "true" is as a result
+# the result type and the value that stands for true
 TRUE = {
     "u32": ("i32", -1), "s32": ("i32", -1), "u16": ("i16", -1), "s16": ("i16", -1), "u64": ("i64", -1),
     "s64": ("i64", -1), "f32": ("i32", 0x3F800000), "f16": ("i16", 0x3C00), "bf16": ("i16", 0x3F80),
@@ -117,7 +117,7 @@ def _selp(e: Emitter, i: Instruction) -> None:
 
 
 def _slct(e: Emitter, i: Instruction) -> None:
-    """By the sign of the third operand; -0 counts as positive, NaN as negative."""
+    """Select by the sign of the third operand; -0 counts as positive, NaN as negative."""
     name, by = i.mods[-2:]
     if name not in SELECTED or by not in ("s32", "f32"):
         raise e.unsupported(f"the types .{name}.{by}")
@@ -131,9 +131,48 @@ def _slct(e: Emitter, i: Instruction) -> None:
     o.put(i.operands[0], o.select(chosen, kind, a, b), kind)
 
 
+ORDER = 60
 OPCODES = {
-    "setp": Opcode(_setp, "setp"),
-    "set": Opcode(_set, "set"),
-    "selp": Opcode(_selp, "selp"),
-    "slct": Opcode(_slct, "slct"),
+    "setp": Opcode(
+        _setp,
+        kind="compare",
+        forms=(
+            "setp.{eq,ne}.{b16,b32,b64}",
+            "setp.{eq,ne,lt,le,gt,ge}.{u16,s16,u32,s32,u64,s64}",
+            "setp.{lo,ls,hi,hs}.{u16,u32,u64}",
+            "setp.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}{,.ftz}.{f32,f16,f16x2}",
+            "setp.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}.{f64,bf16,bf16x2}",
+            "setp.lt.{and,or,xor}.s32 %p1|%p2, %r1, %r2, !%p3",
+        ),
+        operands="%p1|%p2, %rd1, %rd2",
+    ),
+    "set": Opcode(
+        _set,
+        kind="compare",
+        forms=(
+            "set.{eq,ne,lt,le,gt,ge}.{u32,s32,f32}.{u16,s16,u32,s32,u64,s64}",
+            "set.{lt,geu,num,nan}{,.ftz}.{u32,s32,f32}.f32",
+            "set.{lt,geu}.{u32,s32,f32}.f64",
+            "set.lt.{f16,bf16,u16,s16}.f16",
+            "set.lt.{f16x2}.f16x2",
+            "set.lt.bf16x2.bf16x2",
+            "set.lt.{and,or,xor}.u32.s32 %r1, %r2, %r3, %p1",
+        ),
+        operands="%rd1, %rd2, %rd3",
+    ),
+    "selp": Opcode(
+        _selp,
+        kind="compare",
+        forms=("selp.{b16,b32,b64,u16,s16,u32,s32,u64,s64,f32,f64}",),
+        operands="%rd1, %rd2, %rd3, %p1",
+    ),
+    "slct": Opcode(
+        _slct,
+        kind="compare",
+        forms=(
+            "slct.{b16,b32,b64,u16,s16,u32,s32,u64,s64,f32,f64}.s32",
+            "slct{,.ftz}.{b16,b32,b64,u16,s16,u32,s32,u64,s64,f32,f64}.f32 %rd1, %rd2, %rd3, %f1",
+        ),
+        operands="%rd1, %rd2, %rd3, %r4",
+    ),
 }
