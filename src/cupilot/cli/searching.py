@@ -82,7 +82,8 @@ def begin(asked: Asked, terminal: Terminal) -> RunResult:
 def run_search(search: Search, terminal: Terminal) -> RunResult:
     """Evolve; the executor is taken down whatever happens, the store stays the caller's."""
     from cupilot.evaluation import Evaluator
-    from cupilot.gpu import needed_flop, reachable_s
+    from cupilot.tasks.flop import needed_flop
+    from cupilot.tasks.lower_bound import reachable_s
 
     task, device, info = search.task, search.device, search.info
     prepare(device, terminal)

@@ -20,10 +20,10 @@ from cupilot.evolution.memory import Evaluator
 from cupilot.evolution.result import repeat_report, replace_file, to_json
 from cupilot.evolution.standings import Standing
 from cupilot.evolution.store import create_store, holds_run, open_store
-from cupilot.gpu import needed_flop, reachable_s
 from cupilot.gpu.spec import GpuSpec
-from cupilot.gpu.work import sums_products
 from cupilot.records import Evaluation, Kernel, PoolRecord, RunInfo, RunResult, Task, to_plain
+from cupilot.tasks.flop import needed_flop, sums_products
+from cupilot.tasks.lower_bound import reachable_s
 from cupilot.tasks.suite import RECORDED_ON, SuiteTask
 
 KERNELS, RUNS = "kernels", "runs"
