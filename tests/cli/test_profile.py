@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -131,7 +132,7 @@ def test_no_launch_at_all(capsys: pytest.CaptureFixture[str]) -> None:
 def test_operations_that_do_not_count_are_the_task_s(capsys: pytest.CaptureFixture[str]) -> None:
     silent = replace(LAUNCH, counters=tuple(c for c in LAUNCH.counters if c.name != "flop_fp32"))
     text = page(made_up(silent), capsys)
-    assert "operations are the task's" in text
+    assert "the task's count is used" in text
     assert "relu" in text
 
 
@@ -201,7 +202,7 @@ def test_a_failure_is_the_answer() -> None:
             "--device virtual:sample,: a name is missing",
         ),
         (("good.cu", "--task", "relu.py", "--device", "a,a"), "--device a,a: a device is named twice"),
-        (("good.cu", "--task", "relu.py", "--plot", "x.png"), "--plot x.png: the picture is an SVG"),
+        (("good.cu", "--task", "relu.py", "--plot", "x.jpg"), "--plot x.jpg: the file's name must end in .svg or .png"),
         (("good.cu", "--task", "relu.py", "--plot", "no/x.svg"), "--plot no/x.svg: there is no folder"),
         (("good.cu", "--task", "relu.py", "--json", "no/x.json"), "--json no/x.json: there is no folder"),
         (("good.cu", "--task", "relu.py", "--timeout", "0"), "argument --timeout: '0' is not a positive"),
@@ -213,6 +214,13 @@ def test_mistakes_are_one_sentence(cli: Cli, arguments: tuple[str, ...], sentenc
     assert ran.status == 2
     assert ran.err.startswith(f"cupilot: {sentence}")
     assert ran.err.count("\n") == 1
+
+
+def test_a_plot_without_the_extra_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    ran = cli("profile", "none.cu", "--task", "none.py", "--plot", "x.svg")
+    assert ran.status == 1
+    assert ran.err == "cupilot: charts need the Python package 'vl-convert-python': pip install 'cupilot[report]'\n"
 
 
 # --- on the virtual GPU ----------------------------------------------------------------------
@@ -279,9 +287,7 @@ def test_end_to_end(files: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(time.time_s for time in found.times) <= found.timing.time_s
     assert found.standing.headroom == pytest.approx(found.timing.time_s / found.standing.bound_s)
     root = ElementTree.parse("out.svg").getroot()
-    assert any(
-        "twice<2> by bytes of DRAM" in (title.text or "") for title in root.iter("{http://www.w3.org/2000/svg}title")
-    )
+    assert any("twice<2> by bytes of DRAM" in mark.get("aria-label", "") for mark in root.iter())
 
 
 def test_end_to_end_on_two_devices(files: None, capsys: pytest.CaptureFixture[str]) -> None:

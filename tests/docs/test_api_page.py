@@ -27,7 +27,7 @@ def test_everything_that_can_be_reached_is_on_it(maker: ModuleType) -> None:
     text = maker.page()
     for name in ("cupilot.optimize", "cupilot.evaluate", "cupilot.profile"):
         assert f"\n## {name}\n" in text
-    for name in ("Optimized", "Evaluation", "Profiled", "Failure", "Timing", "Launch", "Standing"):
+    for name in ("Optimized", "Evaluation", "Profiled", "Failure", "Timing", "Launch", "RooflinePosition"):
         assert f"\n### {name}\n" in text
     assert "| `timing` | [`Timing`](#timing)` \\| None` |" in text
     assert "| `counter(name)` | `float` |" in text

@@ -18,10 +18,11 @@ from cupilot.errors import UnmatchedTask
 from cupilot.expert import Expert
 from cupilot.expert.broadcast import arrange
 from cupilot.expert.matching import match
-from cupilot.expert.pointwise import _table, chain, is_loss, is_pointwise, op_name
+from cupilot.expert.pointwise import _table, chain, is_loss, is_pointwise
 from cupilot.expert.recipe import load_recipes
 from cupilot.records import Kernel, Op, TensorSpec
 from cupilot.strategies import load_deck, parse
+from cupilot.tasks.operators import base_name
 from cupilot.testing.samples import SPEC
 
 RECIPES = load_recipes()
@@ -70,9 +71,9 @@ def test_every_operator_of_the_table_is_what_pytorch_says(tmp_path: Path) -> Non
 
     graph = task_from_source(source, "all", "fp32", where="all").graph
     steps = [op for op in graph if is_pointwise(op)]
-    assert {op_name(op.target) for op in steps} == set(_table())
+    assert {base_name(op.target) for op in steps} == set(_table())
     # losses take their operands from `broadcast_tensors`
-    items = {op.name: "xy"[int(str(op.attribute("index")))] for op in graph if op_name(op.target) == "getitem"}
+    items = {op.name: "xy"[int(str(op.attribute("index")))] for op in graph if base_name(op.target) == "getitem"}
     code = chain(steps, {"x": "x", "y": "y", **items})
     file = tmp_path / "all.cpp"
     lines = "\n".join(code.lines) + "".join(f"out[{n}] = v{n + 1};" for n in range(len(steps)))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cupilot.gpu import limit_s, load_spec, place, spec_names
+from cupilot.gpu import load_spec, place, spec_names
 from cupilot.gpu.roofline import (
     LEVELS,
     ZONES,
@@ -19,14 +19,12 @@ from cupilot.gpu.roofline import (
     ceilings,
     is_near,
     launch_work,
-    limit,
     operation_work,
     precision_in_use,
     profile_work,
     roof_of,
 )
 from cupilot.records import Counter, Launch, MemoryOperation, Profile, Resources
-from cupilot.testing.samples import TASK
 
 A100 = load_spec("a100-80gb")
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
@@ -73,9 +71,6 @@ def test_without_tensor_cores_there_is_one_ridge():
         assert {place(none, flop, 1.0, precision).zone for flop in (0.0, 1.0, 9.0, 50.0, 1e9)} <= {
             "memory-bound", "compute-bound",
         }  # fmt: skip
-        assert limit_s(none, replace(TASK, precision=precision), 1e15) == pytest.approx(
-            1e15 / ceilings(none, precision)[0]
-        )
 
 
 def test_ceilings_of_an_a100():
@@ -142,10 +137,9 @@ def test_nearness_falls_with_time_and_is_full_at_the_ceiling(roof, parts, time_s
         assert not is_near(roof, full.nearest(roof, 100 * time_s))
 
 
-def test_the_limit_has_its_arithmetic():
-    bound = limit(A100, TASK, 1e6)
-    assert (bound.bytes, bound.bytes_per_s) == (8 * 1024 * 1024, 2.039e12)
-    assert bound.time_s == bound.bytes_s == limit_s(A100, TASK, 1e6) == 8388608 / 2.039e12
+def test_a_bound_has_its_arithmetic():
+    bound = Bound(8388608, 2.039e12, 1e6, 1e12)
+    assert bound.time_s == bound.bytes_s == 8388608 / 2.039e12
     assert bound.reason == "moving 8388608 bytes at 2039 GB/s"
     busy = Bound(1.0, 1e12, 2e12, 1e12)
     assert (busy.time_s, busy.reason) == (2.0, "2e+12 operations at 1 Tflop/s")

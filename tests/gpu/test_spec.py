@@ -261,3 +261,7 @@ def test_its_own_clock_changes_the_name_only() -> None:
     same = spec.at_clock(spec.clock_hz)
     assert same.name == "v100@1530mhz"
     assert replace(same, name="v100") == spec
+
+
+def test_the_chip_holds_registers_shared_memory_and_l2() -> None:
+    assert load_spec("a100-80gb").on_chip_bytes == 41943040 + 108 * (65536 * 4 + 196608)

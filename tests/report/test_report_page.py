@@ -165,7 +165,7 @@ def test_a_real_gpu_has_the_roofline_of_its_spec(tmp_path: Path, source: str, by
     assert drawn is not None
     data = json.loads(drawn.spec)["datasets"]
     gpu = load_spec("h100-sxm")
-    assert max(row["y"] for row in data["roofs"] if row["roof"] == "CUDA cores") == gpu.fp32_flop_per_s
+    assert max(row["y"] for row in data["roofs"] if row["roof"] == "CUDA cores, fp32") == gpu.fp32_flop_per_s
     assert {dot["time"].rpartition(" ")[2] for dot in data["dots"]} == {"(measured)"}
     assert f"times are measured, operations are counted, bytes of L2 and DRAM {bytes_are}" in drawn.notes[0]
     page = read_page(run_report(folder))
@@ -187,9 +187,11 @@ def test_every_individual_with_a_time_is_a_dot(run_folder: Path) -> None:
     assert (best["id"], best["DRAM"], best["y"]) == (5, pytest.approx(1e6 / 8e6), pytest.approx(1e6 / 250e-6))
     assert "2 of 7 individuals have no place" in drawn.notes[-1]
     roofs = {row["roof"] for row in spec["datasets"]["roofs"]}
-    assert roofs == {"L1", "L2", "DRAM", "CUDA cores", "tensor cores"}
+    assert roofs == {"L1", "L2", "DRAM", "CUDA cores, fp32", "tensor cores, tf32"}
     gpu = load_spec("a100-80gb")
-    assert max(row["y"] for row in spec["datasets"]["roofs"] if row["roof"] == "CUDA cores") == gpu.fp32_flop_per_s
+    assert (
+        max(row["y"] for row in spec["datasets"]["roofs"] if row["roof"] == "CUDA cores, fp32") == gpu.fp32_flop_per_s
+    )
 
 
 def test_without_operations_instructions_are_counted(tmp_path: Path) -> None:
@@ -238,5 +240,5 @@ def test_a_chart_takes_exactly_what_it_has_places_for() -> None:
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "vl_convert", None)
-    with pytest.raises(MachineError, match=r"install cupilot\[report\]"):
+    with pytest.raises(MachineError, match=r"pip install .cupilot\[report\]"):
         chart.drawing_code.__wrapped__()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from cupilot.gpu.spec import GpuSpec
-from cupilot.gpu.standing import stand
 from cupilot.records import Evaluation, Guidance, Task
+from cupilot.tasks.roofline_position import roofline_position
 
 
 def computed(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
     """The guidance without what to aim for."""
-    at = stand(task, evaluation, spec)
+    at = roofline_position(task, evaluation, spec)
     bound = f"the task has {at.intensity:.3g} operations per byte and takes at best {at.bound_s * 1e3:.4g} ms"
     timing = evaluation.timing
     if timing is None:

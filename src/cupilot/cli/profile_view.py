@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rich.markup import escape
 
@@ -13,11 +12,11 @@ from cupilot.evaluation.profiling import Profiled
 from cupilot.expert.prophet import WORDS
 from cupilot.gpu import GpuSpec, occupancy
 from cupilot.gpu.roofline import LATENCY_BOUND, Roof
-from cupilot.gpu.standing import Position, Standing
 from cupilot.gpu.timing import launch_parts, line_seconds
 from cupilot.gpu.units import sources_of, units
 from cupilot.numbers import duration, percent, quantity, ratio
 from cupilot.records import Kernel, Launch, Profile, Timing
+from cupilot.tasks.roofline_position import RooflinePoint, RooflinePosition, shown_points
 
 DETAILED = 3
 """Launches that are shown in full: the longest."""
@@ -234,25 +233,19 @@ def _show_places(found: Profiled, terminal: Terminal) -> None:
         f"DRAM {quantity(roof.dram_bytes_per_s, 'B/s')} ({reached} reached by streaming)"
     )
     terminal.table(
-        ("operations per byte of", "L1", "L2", "DRAM", "speed", "zone"), [place_row(p) for p in shown_places(found)]
+        ("operations per byte of", "L1", "L2", "DRAM", "speed", "zone"),
+        [place_row(p) for p in shown_points(found.places)],
     )
     if found.places[-1].flop_source == "task":
-        terminal.line("operations are the task's, because instructions like the kernel's count as none")
+        terminal.line("the kernel executes no counted floating-point operations; the task's count is used")
 
 
-def shown_places(found: Profiled) -> tuple[Position, ...]:
-    """A lone launch is the whole call, and stands under its name."""
-    if len(found.profile.launches) == 1 and not found.profile.operations:
-        return (replace(found.places[-1], label=found.places[0].label),)
-    return found.places
-
-
-def place_row(place: Position) -> tuple[str, ...]:
+def place_row(place: RooflinePoint) -> tuple[str, ...]:
     cells = ["-" if level.intensity is None else f"{level.intensity:.3g}" for level in place.levels]
     return cut(place.label, NAME), *cells, quantity(place.flop_per_s, "flop/s"), place.zone
 
 
-def standing_lines(at: Standing, timing: Timing, roof: Roof) -> list[str]:
+def standing_lines(at: RooflinePosition, timing: Timing, roof: Roof) -> list[str]:
     """Zone and headroom, with the arithmetic."""
     ridges = dict.fromkeys(f"{ridge:.3g}" for ridge in (roof.ridge_low, roof.ridge_high))
     kernel = "latency-bound, near no ceiling," if at.zone == LATENCY_BOUND else "near a ceiling"
@@ -267,7 +260,7 @@ def standing_lines(at: Standing, timing: Timing, roof: Roof) -> list[str]:
     ]
 
 
-def headroom(at: Standing) -> str:
+def headroom(at: RooflinePosition) -> str:
     """Such as ``2.3x above``; fp32 products made of several tf32 ones may be below the CUDA cores' limit."""
     return f"{ratio(at.headroom)} above" if at.headroom >= 1 else f"{ratio(1 / at.headroom)} below"
 

@@ -14,21 +14,12 @@ from math import ceil
 
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.timing import GAP_S, Parts, combine, with_minimum
-from cupilot.gpu.work import (
-    ATTENTION,
-    CONVOLUTIONS,
-    POINTWISE,
-    PRODUCTS,
-    REDUCTIONS,
-    SOFTMAX,
-    TRANSPOSED,
-    VIEWS,
-    base_name,
-    op_flop,
-    tensors,
-)
 from cupilot.records import ITEM_BYTES, Op, Task, TensorSpec, Timing
+from cupilot.tasks.flop import op_flop, tensors
+from cupilot.tasks.operators import base_name, operator
 
+MODELLED = frozenset({"pointwise", "copy", "reduction", "product", "softmax", "convolution", "attention"})
+"""Kinds of operators whose time is more than a guess from their bytes."""
 SOFTMAX_WARP_ROW = 1024
 """Rows of up to this many elements are kept in the registers of one warp."""
 PRODUCT_TILES = ((128, 1.0), (64, 0.8), (32, 0.5))
@@ -46,7 +37,7 @@ of twenty recorded ones have 24 to 28 of 156 Tflop/s, the others 1.5 to 112)."""
 def baseline(task: Task, spec: GpuSpec, device: str) -> Timing:
     """The sum of the operators' kernel times and the gaps between them; the breakdown is by operator."""
     known, sizes = tensors(task), read_bytes(task)
-    steps = [(op, op_parts(op, known, sizes, spec)) for op in task.graph if base_name(op.target) not in VIEWS]
+    steps = [(op, op_parts(op, known, sizes, spec)) for op in task.graph if not operator(op.target).is_view]
     breakdown = [(f"{op.name} ({op.target})", sum(parts.values())) for op, parts in steps]
     if len(steps) != 1:
         # a graph of nothing but views still costs a call
@@ -57,14 +48,14 @@ def baseline(task: Task, spec: GpuSpec, device: str) -> Timing:
             limits[name] = limits.get(name, 0.0) + time_s
     guessed = sorted({op.target for op, _ in steps if not is_modelled(op)})
     note = "PyTorch eager, modelled" + (f"; from bytes alone: {', '.join(guessed)}" if guessed else "")
-    if any(base_name(op.target) in CONVOLUTIONS | TRANSPOSED for op, _ in steps):
+    if any(operator(op.target).is_convolution for op, _ in steps):
         note += "; convolutions at their most usual rate, up to five times off"
     limit = max(limits, key=lambda name: limits[name])
     return Timing(sum(t for _, t in breakdown), "modelled", device, limit, tuple(breakdown), note)
 
 
 def is_modelled(op: Op) -> bool:
-    return base_name(op.target) in POINTWISE | REDUCTIONS | PRODUCTS | SOFTMAX | CONVOLUTIONS | TRANSPOSED | {ATTENTION}
+    return operator(op.target).kind in MODELLED
 
 
 def read_bytes(task: Task) -> dict[str, float]:
@@ -72,25 +63,25 @@ def read_bytes(task: Task) -> dict[str, float]:
     sizes = {a.name: float(a.tensor.bytes) for a in task.arguments if a.tensor is not None}
     for op in task.graph:
         sources = [sizes[o] for o in op.operands if o in sizes]
-        is_view = base_name(op.target) in VIEWS and sources
+        is_view = operator(op.target).is_view and sources
         sizes[op.name] = min(float(op.output.bytes), sources[0]) if is_view else float(op.output.bytes)
     return sizes
 
 
 def op_parts(op: Op, known: dict[str, TensorSpec], sizes: dict[str, float], spec: GpuSpec) -> Parts:
     """Parts of one operator's kernel time: arithmetic, memory, and the fixed cost of a launch."""
-    name = base_name(op.target)
+    kind = operator(op.target).kind
     read = sum(sizes[o] for o in dict.fromkeys(op.operands) if o in sizes)
-    if name in SOFTMAX:
+    if kind == "softmax":
         read *= softmax_reads(op.output, spec)
     times = {"dram": spec.dram_s(read, op.output.bytes)}
-    if name in PRODUCTS:
+    if kind == "product":
         half = op.output.dtype in ("float16", "bfloat16")
         times["tensor" if half else "fp32"] = product_s(op, known, spec, half)
-    elif name == ATTENTION:
+    elif kind == "attention":
         half = op.output.dtype in ("float16", "bfloat16")
         times["tensor" if half else "fp32"] = op_flop(op, known) / product_rate(spec, half)
-    elif name in CONVOLUTIONS | TRANSPOSED:
+    elif kind == "convolution":
         tensor = spec.tf32_tensor_flop_per_s if op.output.dtype == "float32" else spec.fp16_tensor_flop_per_s
         rate = CONVOLUTION_SHARE * tensor or spec.sgemm_flop_per_s
         times["tensor" if tensor else "fp32"] = op_flop(op, known) / rate

@@ -13,9 +13,9 @@ from cupilot.contracts import Call, Device
 from cupilot.evaluation.binding import bound_arguments
 from cupilot.evaluation.trials import SAMPLE_BUDGET, Trials
 from cupilot.gpu.roofline import Roof, precision_in_use, roof_of
-from cupilot.gpu.standing import Position, Standing, positions, stand
 from cupilot.records import Evaluation, Failure, Kernel, Profile, Task, Timing
 from cupilot.tasks.case import Drawn
+from cupilot.tasks.roofline_position import RooflinePoint, RooflinePosition, roofline_points, roofline_position
 from cupilot.toolchain.names import short_name
 
 
@@ -34,8 +34,8 @@ class Profiled:
     times: tuple[Timing, ...]
     operations: tuple[Timing, ...]
     roof: Roof
-    places: tuple[Position, ...]
-    standing: Standing
+    places: tuple[RooflinePoint, ...]
+    standing: RooflinePosition
     finding: Failure | None = None
 
 
@@ -87,9 +87,9 @@ def profiled(device: Device, task: Task, profile: Profile) -> Profiled:
     times = tuple(device.time(part) for part in alone)
     roof = roof_of(device.spec, precision_in_use(profile.launches, task.precision))
     labels = unlike([short_name(launch.kernel) for launch in profile.launches])
-    places = positions(roof, task, profile, timing, labels, times)
+    places = roofline_points(roof, task, profile, timing, labels, times)
     evaluation = Evaluation("", task.name, device.name, timing=timing, profile=profile, precision=task.precision)
-    standing = stand(task, evaluation, device.spec)
+    standing = roofline_position(task, evaluation, device.spec)
     operations = tuple(device.time(part) for part in others)
     return Profiled(device.name, profile, timing, times, operations, roof, places, standing)
 

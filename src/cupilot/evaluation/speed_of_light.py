@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from cupilot.gpu.roofline import Bound, product_precision
+from cupilot.gpu.roofline import Bound
 from cupilot.gpu.spec import GpuSpec
-from cupilot.gpu.work import CONVOLUTIONS, TRANSPOSED, base_name, dense_products
 from cupilot.records import Failure, Task, Timing
+from cupilot.tasks.flop import dense_products
+from cupilot.tasks.lower_bound import product_precision
+from cupilot.tasks.operators import operator
 
 TOLERANCE = 0.97
 """How far below its bound a time may lie: clocks and bandwidths of datasheets are rounded."""
@@ -21,8 +23,7 @@ STRASSEN = 8.0 / 7.0
 def least_operations(task: Task) -> float:
     """Operations of matrix products and convolutions of dense operands, as cleverly as they can be done."""
     return sum(
-        flop / (WINOGRAD if base_name(op.target) in CONVOLUTIONS | TRANSPOSED else STRASSEN)
-        for op, flop in dense_products(task)
+        flop / (WINOGRAD if operator(op.target).is_convolution else STRASSEN) for op, flop in dense_products(task)
     )
 
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from cupilot.contracts import Call
-from cupilot.gpu.work import ATTENTION, CONVOLUTIONS, PRODUCTS, TRANSPOSED, base_name, task_flop
 from cupilot.records import Task
 from cupilot.tasks import Case, SlicedCase, draw_case, find_slicing, learn_structures, make_case, scaled_tasks
 from cupilot.tasks.case import Drawn
+from cupilot.tasks.flop import task_flop
+from cupilot.tasks.operators import operator
 from cupilot.tasks.structure import Structure
 
 SAMPLE_BUDGET = 60_000_000
@@ -32,15 +33,6 @@ OTHER_KINDS = ("normal", "wide", "constant", "planted", "one-hot", "denormal", "
 TRUE_KIND = "normal"
 FIXED_SHAPE_KINDS = ("wide", "constant", "planted", "nan")
 """Tried at the true shape with kernels that refuse every other shape."""
-
-# Operators that choose by comparing.  Written with fmaxf or ?:, as everybody does, they drop NaN, which PyTorch keeps.
-COMPARING = frozenset({
-    "relu", "relu6", "leaky_relu", "elu", "selu", "celu", "hardtanh", "hardsigmoid", "hardswish", "softshrink",
-    "hardshrink", "threshold", "clamp", "clamp_min", "clamp_max", "maximum", "minimum", "max", "min", "amax", "amin",
-    "argmax", "argmin", "where", "softplus", "huber_loss", "smooth_l1_loss", "triplet_margin_loss", "sort", "topk",
-    "max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices", "abs", "cummax",
-    "gt", "lt", "ge", "le", "eq", "ne", "masked_fill", "adaptive_max_pool2d", "log_sigmoid", "logsigmoid", "sign",
-})  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,18 +116,19 @@ class Trials:
 
     def _strict(self, kind: str) -> bool:
         """Whether NaN and infinity must be where PyTorch has them, for inputs that hold some."""
-        names = {base_name(op.target) for op in self.task.graph}
+        found = [operator(op.target) for op in self.task.graph]
+        names, kinds = {each.name for each in found}, {each.kind for each in found}
         # whoever scales by a diagonal leaves out the zeros beside it, which PyTorch multiplies with NaN and infinity
-        if not names or names & COMPARING or ("diag" in names and names & PRODUCTS):
+        if not names or any(each.compares for each in found) or ("diag" in names and "product" in kinds):
             return kind not in ("nan", "infinity")
-        if ATTENTION in names:
+        if "attention" in kinds:
             # PyTorch's own implementations differ in what NaN does, by processor and by whether a mask hides it
             return kind not in ("nan", "infinity")
         # a product with a zero that is always there may be left out, and then NaN does not spread through it
         if any(structure is not None and structure.zero_outside for structure in self.structures):
             return kind not in ("nan", "infinity")
         # sums of products put together from several, as error-corrected ones are, turn infinity into NaN
-        return kind != "infinity" or not names & (PRODUCTS | CONVOLUTIONS | TRANSPOSED)
+        return kind != "infinity" or not any(each.sums_products for each in found)
 
     def drawn(self, kind: str = TRUE_KIND) -> Drawn:
         """Inputs of the true shape, without their results."""

@@ -30,9 +30,9 @@ import numpy as np
 
 from cupilot.arrays import Array, float_limits, is_floating
 from cupilot.contracts import Output
-from cupilot.gpu.work import sums_products
 from cupilot.records import Check, Failure, Task
 from cupilot.tasks import Case, Expectation, SlicedCase
+from cupilot.tasks.flop import sums_products
 from cupilot.tasks.magnitude import bin_of, chunks
 
 

@@ -96,11 +96,11 @@ def write_best(folder: Path, result: RunResult) -> None:
     replace_file(folder / RESULT, to_json(run_report(result)))
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write a file so that readers see the old text or the new one, never a part."""
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Write a file so that readers see the old content or the new one, never a part."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="utf-8")
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)

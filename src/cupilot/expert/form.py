@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from cupilot.expert.pointwise import is_pointwise, op_name
+from cupilot.expert.pointwise import is_pointwise
 from cupilot.records import Argument, Op, Task, TensorSpec
+from cupilot.tasks.operators import base_name
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Graph:
 
     def only(self, *names: str) -> Op | None:
         """The one operator with one of these base names; None when there is none, or several."""
-        found = [op for op in self.task.graph if op_name(op.target) in names]
+        found = [op for op in self.task.graph if base_name(op.target) in names]
         return found[0] if len(found) == 1 else None
 
     def tail(self, name: str) -> tuple[Op, ...] | None:
@@ -94,5 +95,5 @@ def axis(value: Any, rank: int) -> int:
 
 def described(main: str, steps: Sequence[Op]) -> str:
     """A title: the main computation and what is fused behind it."""
-    fused = " -> ".join(op_name(op.target) for op in steps)
+    fused = " -> ".join(base_name(op.target) for op in steps)
     return f"{main}, then {fused}" if main and fused else main or fused

@@ -18,11 +18,11 @@ from typing import Any
 import jinja2
 
 from cupilot.errors import DataError
-from cupilot.gpu.work import base_name
 from cupilot.records import Op
+from cupilot.tasks.operators import base_name, operator
 
 _TABLE = Path(__file__).with_name("pointwise.toml")
-_KEYS = {"expression", "slots", "defaults", "absent", "loss"}
+_KEYS = {"expression", "slots", "defaults", "absent"}
 _LETTERS = "xyz"
 _FUNCTION = re.compile(r"\b[a-z]\w*(?=\()")
 
@@ -45,28 +45,23 @@ class Symbol(str):
     """A number that is known by name only."""
 
 
-def op_name(target: str) -> str:
-    """The base name of a target, private spellings included: ``aten._softmax`` is ``softmax``."""
-    return base_name(target).lstrip("_")
-
-
 def is_pointwise(op: Op) -> bool:
     """Whether the table knows the operator with these attributes, each element by itself."""
-    return _fits(op) and (not _table()[op_name(op.target)].get("loss") or op.attribute("reduction") == 0)
+    return _fits(op) and (operator(op.target).kind != "loss" or op.attribute("reduction") == 0)
 
 
 def is_loss(op: Op) -> bool:
     """Whether the operator is the mean or the sum of what the table knows of each element."""
-    return _fits(op) and bool(_table()[op_name(op.target)].get("loss")) and op.attribute("reduction") in (1, 2)
+    return _fits(op) and operator(op.target).kind == "loss" and op.attribute("reduction") in (1, 2)
 
 
 def slots(op: Op) -> tuple[str, ...]:
     """Names of the operands, be they tensors or numbers, of an operator that the table knows."""
-    return tuple(_table()[op_name(op.target)]["slots"])
+    return tuple(_table()[base_name(op.target)]["slots"])
 
 
 def _fits(op: Op) -> bool:
-    entry = _table().get(op_name(op.target))
+    entry = _table().get(base_name(op.target))
     if entry is None or any(op.attribute(name) is not None for name in entry.get("absent", ())):
         return False
     given = sum(op.attribute(name) is not None for name in slots(op))
@@ -87,12 +82,12 @@ def chain(
         known = {slot: Symbol(text) for (name, slot), text in (numbers or {}).items() if name == op.name}
         expression = _expression(op, [names[operand] for operand in op.operands], known)
         lines.append(f"const {'bool' if op.output.dtype == 'bool' else 'float'} v{index} = {expression};")
-    formula = " -> ".join(op_name(op.target) for op in steps)
+    formula = " -> ".join(base_name(op.target) for op in steps)
     return Pointwise(tuple(lines), names[steps[-1].name], formula) if steps else Pointwise()
 
 
 def _expression(op: Op, operands: Sequence[str], numbers: Mapping[str, Symbol]) -> str:
-    entry = _table()[op_name(op.target)]
+    entry = _table()[base_name(op.target)]
     values: dict[str, Any] = {**entry.get("defaults", {}), **dict(op.attributes), **numbers}
     tensors = iter(operands)
     filled = [next(tensors) if values.get(slot) is None else literal(values[slot]) for slot in slots(op)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cupilot.gpu.spec import GpuSpec
-from cupilot.gpu.standing import LIKELY, stand
 from cupilot.records import Evaluation, Guidance, Task
 from cupilot.strategies import LIMITS
+from cupilot.tasks.roofline_position import LIKELY, roofline_position
 
 WORDS = {
     "dram": "traffic to DRAM", "l2": "traffic to L2", "l1": "global accesses through L1", "shared": "shared memory",
@@ -17,7 +17,7 @@ WORDS = {
 
 def foresee(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
     """Where the kernel stands, and which moves would help."""
-    at = stand(task, evaluation, spec)
+    at = roofline_position(task, evaluation, spec)
     task_text = (
         f"The task is {at.task_zone} on {spec.name}: {at.intensity:.3g} operations per byte, "
         f"at best {at.bound_s * 1e3:.4g} ms."

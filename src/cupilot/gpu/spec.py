@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+REGISTER_BYTES = 4
+
 
 @dataclass(frozen=True, kw_only=True)
 class GpuSpec:
@@ -91,6 +93,11 @@ class GpuSpec:
     def dram_write_bytes_per_s(self) -> float:
         """Writing alone is as fast as reading alone: what costs is to turn from one to the other."""
         return self.dram_read_bytes_per_s
+
+    @property
+    def on_chip_bytes(self) -> int:
+        """What registers, L1 and shared memory, and L2 hold together."""
+        return self.l2_bytes + self.sms * (self.registers_per_sm * REGISTER_BYTES + self.l1_bytes_per_sm)
 
     def dram_s(self, read_bytes: float, write_bytes: float) -> float:
         """Time to move the bytes at achieved rather than peak bandwidth, which is lowest for a one-to-one copy."""

@@ -16,8 +16,6 @@ from cupilot.evaluation import Evaluator
 from cupilot.evaluation.profiling import Profiled, Profiler
 from cupilot.gpu import GpuSpec, occupancy
 from cupilot.gpu.roofline import Roof, roof_of
-from cupilot.gpu.standing import Position, stand
-from cupilot.gpu.standing import Standing as Place
 from cupilot.gpu.timing import launch_parts, line_seconds
 from cupilot.mcp import answers as say
 from cupilot.mcp.question import Question
@@ -25,6 +23,7 @@ from cupilot.records import Evaluation, EvaluationRequest, Failure, Kernel, Task
 from cupilot.records import Launch as Counted
 from cupilot.strategies import load_deck
 from cupilot.tasks.load import task_from_source
+from cupilot.tasks.roofline_position import RooflinePoint, RooflinePosition, roofline_position
 from cupilot.toolchain.names import short_name
 from cupilot.toolchain.program import ProgramSource
 
@@ -82,7 +81,7 @@ class Workplace:
             )
         )  # fmt: skip
         passed = found.failure is None and found.timing is not None
-        at = stand(task, found, device.spec) if passed else None
+        at = roofline_position(task, found, device.spec) if passed else None
         worst = max((check.error / check.allowed for check in found.checks if check.allowed), default=0.0)
         return say.EvaluateAnswer(
             task.name, device.name, task.precision, found.correct, _problem(found.failure),
@@ -107,12 +106,12 @@ class Workplace:
     def _roofline(self, asked: Question, device: Device, tell: Tell) -> say.RooflineAnswer:
         task = _task(asked, tell)
         if not asked.kernel:
-            at = stand(task, Evaluation("", task.name, device.name, precision=task.precision), device.spec)
+            at = roofline_position(task, Evaluation("", task.name, device.name, precision=task.precision), device.spec)
             return _roofline_answer(task, device, at, roof_of(device.spec, task.precision))
         tell("compiling and running the kernel")
         found = Profiler(task, timeout_s=asked.timeout_s)(device, _kernel(asked))
         if isinstance(found, Failure):
-            at = stand(task, Evaluation("", task.name, device.name, precision=task.precision), device.spec)
+            at = roofline_position(task, Evaluation("", task.name, device.name, precision=task.precision), device.spec)
             return _roofline_answer(task, device, at, roof_of(device.spec, task.precision), problem=found)
         return _roofline_answer(task, device, found.standing, found.roof, found, found.finding)
 
@@ -191,13 +190,13 @@ def _finding(kind: str, message: str) -> say.Finding:
     )
 
 
-def _standing(at: Place | None) -> say.Standing | None:
+def _standing(at: RooflinePosition | None) -> say.Standing | None:
     if at is None:
         return None
     return say.Standing(at.zone, at.limit, _number(at.headroom), _number(at.bound_s * 1e3))
 
 
-def _cards(at: Place | None, precision: str, spec: GpuSpec) -> tuple[say.Hint, ...]:
+def _cards(at: RooflinePosition | None, precision: str, spec: GpuSpec) -> tuple[say.Hint, ...]:
     """Cards for the limit: those for the zone first, and of those the ones that are for this limit above all."""
     if at is None:
         return ()
@@ -240,7 +239,12 @@ def _hottest(launch: Counted, spec: GpuSpec, text: Sequence[str]) -> tuple[say.H
 
 
 def _roofline_answer(
-    task: Task, device: Device, at: Place, roof: Roof, found: Profiled | None = None, problem: Failure | None = None
+    task: Task,
+    device: Device,
+    at: RooflinePosition,
+    roof: Roof,
+    found: Profiled | None = None,
+    problem: Failure | None = None,
 ) -> say.RooflineAnswer:
     ceilings = say.Ceilings(
         roof.core_flop_per_s, roof.tensor_flop_per_s, roof.l1_bytes_per_s, roof.l2_bytes_per_s, roof.dram_bytes_per_s,
@@ -253,7 +257,7 @@ def _roofline_answer(
     )  # fmt: skip
 
 
-def _dot(place: Position) -> say.Dot:
+def _dot(place: RooflinePoint) -> say.Dot:
     dram = place.levels[-1]
     intensity = None if dram.intensity is None else _number(dram.intensity)
     return say.Dot(

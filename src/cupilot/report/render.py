@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from cupilot import __version__
 from cupilot.numbers import PAGE
-from cupilot.report.chart import drawing_code
+from cupilot.report.chart import drawing_code, theme
 from cupilot.report.run_charts import made_by
 from cupilot.strategies.algebra import move_text
 
@@ -45,6 +45,7 @@ def render(template: str, scripts: Sequence[str], **values: object) -> str:
             "scripts": [Markup(text) for text in code],
             "policy": policy(code),
             "style": Markup(asset("report.css")),
+            "theme": theme(),
             "version": __version__,
         }
     )  # fmt: skip

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cupilot.evolution.result import moves_text
 from cupilot.gpu import GpuSpec
-from cupilot.gpu.roofline import (
-    BETWEEN,
-    COMPUTE_BOUND,
-    LEVELS,
-    MEMORY_BOUND,
-    Roof,
-    precision_in_use,
-    profile_work,
-    roof_of,
-)
-from cupilot.gpu.standing import position
+from cupilot.gpu.roofline import LEVELS, Roof, precision_in_use, profile_work, roof_of
 from cupilot.gpu.units import sources_of
 from cupilot.numbers import PAGE
 from cupilot.records import Individual
-from cupilot.report.chart import Row, Scalar, chart, decades, fine_ticks
+from cupilot.report.chart import Row, Scalar, chart, fine_ticks, part
+from cupilot.report.roofline_chart import compute_ceilings, roofline_chart
 from cupilot.report.run import Run
+from cupilot.tasks.roofline_position import roofline_point
 
-LOW, HIGH = 1 / 3, 3.0
-"""Room around what is drawn, as factors on logarithmic axes."""
 MOST_TICKS = 5
-LABEL_HEIGHTS = {"L1": 12.0, "L2": 4.5, "DRAM": 1.8}
-"""Where the bandwidths' labels stand, as factors above the lower edge: one below the other, so that they never meet."""
 
 
 @dataclass(frozen=True)
@@ -69,30 +56,22 @@ def roofline(run: Run) -> Chart | None:
     dots = [dot for one in run.ranked if (dot := _dot(one, run, roof, scale)) is not None]
     if not any(level in dot for dot in dots for level in LEVELS):
         return None
-    ceilings = _ceilings(roof, spec, scale)
-    peak = max(value for _, value in ceilings)
-    xs = [float(str(dot[level])) for dot in dots for level in LEVELS if level in dot]
-    ys = [float(str(dot["y"])) for dot in dots]
-    x_domain = [min(*xs, peak / roof.dram_bytes_per_s / 30) * LOW, max(*xs, peak / roof.dram_bytes_per_s) * HIGH]
-    y_domain = [min(*ys, peak / 300) * LOW, peak * HIGH]
-    ridges = [value / roof.dram_bytes_per_s for _, value in ceilings]
-    labels, lines = _roofs(roof, ceilings, x_domain, y_domain)
-    drawn: dict[str, Sequence[Row]] = {
-        "dots": dots, "roofs": lines, "roof_labels": labels, "ridges": [{"x": ridge} for ridge in ridges],
-        "zones": _zones(ridges, x_domain),
-    }  # fmt: skip
     placed = {dot["id"] for dot in dots}
     notes = [f"{roof.gpu}, {roof.precision}; {_origins(best, scale)}"]
     if scale is INSTRUCTIONS:
         notes.append("no kernel of this run makes floating-point operations that count, so instructions stand for them")
     if missing := len(run.individuals) - len(placed):
         notes.append(f"{missing} of {len(run.individuals)} individuals have no place: they failed or counted nothing")
-    text = chart(
-        "roofline", drawn,
+    text = roofline_chart(
+        roof, compute_ceilings(roof) if scale is FLOP else _issue_ceiling(spec), scale.word, scale.unit,
+        points=part(
+            "roofline_individuals", unit=f" {scale.unit} per byte of ", generations=_generations(run),
+            generation_ticks=_generation_ticks(run),
+        ),
+        datasets={"dots": dots},
+        xs=[float(str(dot[level])) for dot in dots for level in LEVELS if level in dot],
+        ys=[float(str(dot["y"])) for dot in dots],
         description=f"Roofline of {roof.gpu} with {len(placed)} individuals",
-        x_domain=x_domain, y_domain=y_domain, x_ticks=decades(*x_domain), y_ticks=decades(*y_domain),
-        x_title=f"{scale.word} per byte", y_title=f"{scale.word} per second, {scale.unit}/s",
-        unit=f" {scale.unit} per byte of ", generations=_generations(run), generation_ticks=_generation_ticks(run),
     )  # fmt: skip
     return Chart(text, tuple(notes))
 
@@ -107,37 +86,8 @@ def _origins(best: Individual, scale: Scale) -> str:
     return f"times are {timing.source}, {scale.word} are counted, bytes of L2 and DRAM {measured}"
 
 
-def _ceilings(roof: Roof, spec: GpuSpec, scale: Scale) -> list[tuple[str, float]]:
-    if scale is INSTRUCTIONS:
-        return [("instruction issue", spec.sms * spec.clock_hz * spec.schedulers_per_sm)]
-    found = [("CUDA cores", roof.core_flop_per_s)]
-    return [*found, ("tensor cores", roof.tensor_flop_per_s)] if roof.has_tensor_cores else found
-
-
-def _roofs(
-    roof: Roof, ceilings: Sequence[tuple[str, float]], x_domain: Sequence[float], y_domain: Sequence[float]
-) -> tuple[list[Row], list[Row]]:
-    """Labels and lines: a bandwidth rises to the highest ceiling, a ceiling begins where the fastest level meets it."""
-    unit = "flop/s" if ceilings[0][0] != "instruction issue" else "inst/s"
-    peak = max(value for _, value in ceilings)
-    labels: list[Row] = []
-    lines: list[Row] = []
-    for level in LEVELS:
-        speed = roof.bytes_per_s(level)
-        left = max(x_domain[0], y_domain[0] / speed)
-        lines += [{"roof": level, "x": x, "y": x * speed} for x in (left, peak / speed)]
-        at = max(left, y_domain[0] * LABEL_HEIGHTS[level] / speed)
-        labels.append({"label": f"{level} {PAGE.quantity(speed, 'B/s')}", "x": at, "y": at * speed, "side": "left"})
-    for name, value in ceilings:
-        lines += [{"roof": name, "x": x, "y": value} for x in (value / roof.l1_bytes_per_s, x_domain[1])]
-        labels.append({"label": f"{name} {PAGE.quantity(value, unit)}", "x": x_domain[1], "y": value, "side": "right"})
-    return labels, lines
-
-
-def _zones(ridges: Sequence[float], x_domain: Sequence[float]) -> list[Row]:
-    edges = [x_domain[0], *sorted(ridges), x_domain[1]]
-    names = (MEMORY_BOUND, COMPUTE_BOUND) if len(ridges) == 1 else (MEMORY_BOUND, BETWEEN, COMPUTE_BOUND)
-    return [{"zone": name, "x": (edges[n] * edges[n + 1]) ** 0.5} for n, name in enumerate(names)]
+def _issue_ceiling(spec: GpuSpec) -> list[tuple[str, float]]:
+    return [("instruction issue", spec.sms * spec.clock_hz * spec.schedulers_per_sm)]
 
 
 def _dot(one: Individual, run: Run, roof: Roof, scale: Scale) -> Row | None:
@@ -149,7 +99,7 @@ def _dot(one: Individual, run: Run, roof: Roof, scale: Scale) -> Row | None:
     rate = amount / timing.time_s
     intensities = {level: amount / work.bytes(level) for level in LEVELS if work.bytes(level) > 0}
     return {
-        **_common(one, run), **intensities, "y": rate, "zone": position(roof, "", work, timing).zone,
+        **_common(one, run), **intensities, "y": rate, "zone": roofline_point(roof, "", work, timing).zone,
         "rate": PAGE.quantity(rate, f"{scale.unit}/s"),
     }  # fmt: skip
 

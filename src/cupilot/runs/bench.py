@@ -17,10 +17,10 @@ from cupilot.errors import CupilotError, UserError
 from cupilot.evolution.bench_results import BenchRow
 from cupilot.evolution.result import repeat_report, replace_file, to_json
 from cupilot.evolution.store import create_store, holds_run, open_store
-from cupilot.gpu import needed_flop, reachable_s
-from cupilot.gpu.work import sums_products
 from cupilot.records import Evaluation, Kernel, PoolRecord, RunInfo, RunResult, Task, to_plain
 from cupilot.runs.session import Session, search
+from cupilot.tasks.flop import needed_flop, sums_products
+from cupilot.tasks.lower_bound import reachable_s
 from cupilot.tasks.suite import RECORDED_ON, SuiteTask
 
 KERNELS, RUNS = "kernels", "runs"

@@ -198,7 +198,8 @@ def search(
 
     ``limited`` ends it within 5 % of the shortest time that the roofline allows.
     """
-    from cupilot.gpu import needed_flop, reachable_s
+    from cupilot.tasks.flop import needed_flop
+    from cupilot.tasks.lower_bound import reachable_s
 
     observer, spec = session.observer, session.device.spec
     limit_s = reachable_s(spec, task, needed_flop(task))

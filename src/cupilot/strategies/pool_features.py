@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from cupilot.gpu.work import PRODUCTS, base_name, tensors
 from cupilot.records import Evaluation, Guidance, Individual, Op, Task, TensorSpec
 from cupilot.records.pool import PoolRecord, Sizes
 from cupilot.strategies.deck import LIMITS, ZONES
-from cupilot.strategies.pool_tags import family, operator_tag, operator_tags
+from cupilot.strategies.pool_tags import operator_tags
+from cupilot.tasks.flop import tensors
+from cupilot.tasks.operators import operator
 
 # the attributes that name what an operator reduces over: a dimension, or the sizes themselves
 _DIMENSIONS, _LENGTHS = "dim", "normalized_shape"
-_BIAS_FIRST = ("addmm", "baddbmm")
 _REDUCING = ("row", "reduction", "scan")
 
 
@@ -119,7 +119,7 @@ def sizes(task: Task) -> Sizes:
 def _row(op: Op, known: dict[str, TensorSpec]) -> int | None:
     """The length that an operator reduces over; without a dimension that is the whole tensor."""
     source = known.get(op.operands[0]) if op.operands else None
-    if source is None or family(operator_tag(op.target) or "") not in _REDUCING:
+    if source is None or operator(op.target).family not in _REDUCING:
         return None
     lengths, dimensions = op.attribute(_LENGTHS), op.attribute(_DIMENSIONS)
     if isinstance(lengths, tuple):
@@ -131,15 +131,15 @@ def _row(op: Op, known: dict[str, TensorSpec]) -> int | None:
 
 def _product(op: Op, known: dict[str, TensorSpec]) -> tuple[int, int, int] | None:
     """(M, N, K) of a matrix product; leading dimensions of a linear layer's input count as rows."""
-    name = base_name(op.target).lstrip("_")
+    about = operator(op.target)
     operands = [known[operand] for operand in op.operands if operand in known]
-    if name in _BIAS_FIRST:
+    if about.bias_first:
         operands = operands[1:]
-    if name not in PRODUCTS or len(operands) < 2 or not operands[0].shape:
+    if about.kind != "product" or len(operands) < 2 or not operands[0].shape:
         return None
     left, right = operands[:2]
     k = left.shape[-1]
-    if name == "linear":
+    if about.name == "linear":
         n = right.shape[0]
         found = (left.elements // max(k, 1), n, k)
     else:

@@ -35,7 +35,9 @@ def configure(parser: ArgumentParser) -> None:
     add_precision(parser)
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")
     parser.add_argument("--allow-torch-ops", action="store_true", help="a ModelNew may compute with PyTorch as well")
-    parser.add_argument("--plot", metavar="FILE.svg", help="also draw the roofline; with several devices one file each")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="also draw the roofline, as .svg or .png; with several devices one file each"
+    )
     add_json(parser)
 
 
@@ -94,10 +96,13 @@ def plot_path(text: str | None) -> Path | None:
     if text is None:
         return None
     path = Path(text)
-    if path.suffix != ".svg":
-        raise UserError(f"--plot {text}: the picture is an SVG, so the file's name must end in .svg")
+    if path.suffix not in (".svg", ".png"):
+        raise UserError(f"--plot {text}: the file's name must end in .svg or .png")
     if not path.absolute().parent.is_dir():
         raise UserError(f"--plot {text}: there is no folder {path.absolute().parent}")
+    from cupilot.report.chart import renderer
+
+    renderer()
     return path
 
 
@@ -113,10 +118,10 @@ def draw(found: Sequence[Profiled], path: Path, several: bool, about: str, termi
     """The roofline of each device; of several, the file's name gets the device's."""
     from cupilot.cli.profile_view import picture_line
     from cupilot.evolution.result import replace_file
-    from cupilot.gpu.plot import dots_of, roofline_svg
+    from cupilot.report.roofline_chart import launches_picture
 
     for profiled in found:
         file = path.with_name(f"{path.stem}-{profiled.device.replace(':', '-')}{path.suffix}") if several else path
         title = f"{about} on {profiled.device}"
-        replace_file(file, roofline_svg(profiled.roof, dots_of(profiled.places), title, picture_line(profiled)))
+        replace_file(file, launches_picture(profiled.roof, profiled.places, title, picture_line(profiled), file.suffix))
         terminal.line(f"picture: {file}")

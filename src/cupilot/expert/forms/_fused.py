@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from cupilot.expert.form import Graph
-from cupilot.expert.pointwise import Pointwise, chain, is_pointwise, op_name
+from cupilot.expert.pointwise import Pointwise, chain, is_pointwise
 from cupilot.records import Op
+from cupilot.tasks.operators import base_name
 
 C_TYPES = {"float32": "float", "bool": "bool"}
 
@@ -86,5 +87,5 @@ def complete(graph: Graph, ops: Collection[str], sources: Collection[str]) -> bo
 
 def titled(main: str, first: Sequence[Op], then: Sequence[Op]) -> str:
     """A title: what is fused before and behind the main computation."""
-    steps = [" -> ".join(op_name(op.target) for op in ops) for ops in (first, then)]
+    steps = [" -> ".join(base_name(op.target) for op in ops) for ops in (first, then)]
     return main + (f" of {steps[0]}" if steps[0] else "") + (f", then {steps[1]}" if steps[1] else "")

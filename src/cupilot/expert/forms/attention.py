@@ -10,8 +10,9 @@ import math
 from collections.abc import Mapping
 
 from cupilot.expert.form import Form, Graph, axis, described
-from cupilot.expert.pointwise import chain, literal, op_name
+from cupilot.expert.pointwise import chain, literal
 from cupilot.records import Op, TensorSpec
+from cupilot.tasks.operators import base_name
 
 FACTS = {
     "dtype": "of all tensors: float32, float16 or bfloat16",
@@ -58,14 +59,14 @@ def read(graph: Graph) -> Form | str:
         "dim": dim,
         "value_dim": values.shape[-1],
         "rank": len(queries.shape),
-        "rounded_weights": op_name(main.target) != OPERATOR or fused,
+        "rounded_weights": base_name(main.target) != OPERATOR or fused,
         "causal": causal,
     }
     title = described(f"{'Causal attention' if causal else 'Attention'} in {queries.dtype}", steps)
     code = {
         "scale": _scale(scale, dim),
         "pointwise": chain(steps, {main.name: "x"}),
-        "zero_rows": op_name(main.target) == OPERATOR,
+        "zero_rows": base_name(main.target) == OPERATOR,
     }
     return Form("attention", title, facts, dict(zip(names, ("q", "k", "v"), strict=True)), code)
 
@@ -92,7 +93,7 @@ def _operator(graph: Graph) -> Found | str:
 def _written_out(graph: Graph) -> Found | str:
     """softmax((q k^T) * number) v, the number also in front of q or k^T, or a divisor."""
     softmax = graph.only("softmax")
-    products = [op for op in graph.task.graph if op_name(op.target) in PRODUCTS]
+    products = [op for op in graph.task.graph if base_name(op.target) in PRODUCTS]
     if softmax is None or len(products) != 2:
         return ""
     first, second = products
@@ -123,12 +124,12 @@ def _unscaled(graph: Graph, name: str) -> tuple[str, float]:
     """The tensor in front of multiplications and divisions by numbers, and the factor they make together."""
     factor = 1.0
     ops: Mapping[str, Op] = graph.ops
-    while name in ops and op_name(ops[name].target) in ("mul", "div") and len(ops[name].operands) == 1:
+    while name in ops and base_name(ops[name].target) in ("mul", "div") and len(ops[name].operands) == 1:
         op = ops[name]
         number = op.attribute("other")
         if not isinstance(number, (int, float)) or op.attribute("rounding_mode") is not None:
             break
-        factor = factor * number if op_name(op.target) == "mul" else factor / number
+        factor = factor * number if base_name(op.target) == "mul" else factor / number
         name = op.operands[0]
     return name, factor
 
@@ -139,7 +140,7 @@ def _transposed(graph: Graph, name: str) -> str:
     if op is None or len(op.operands) != 1:
         return ""
     rank = len(op.output.shape)
-    kind = op_name(op.target)
+    kind = base_name(op.target)
     if kind == "transpose":
         swapped = {axis(op.attribute("dim0"), rank), axis(op.attribute("dim1"), rank)} == {rank - 2, rank - 1}
     elif kind == "permute":

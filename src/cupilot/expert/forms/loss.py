@@ -12,8 +12,9 @@ from typing import Any
 from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms.pointwise import FACTS as _POINTWISE
 from cupilot.expert.forms.pointwise import expression_of, parts_of
-from cupilot.expert.pointwise import chain, is_loss, is_pointwise, op_name
+from cupilot.expert.pointwise import chain, is_loss, is_pointwise
 from cupilot.records import Op, TensorSpec
+from cupilot.tasks.operators import base_name
 
 FACTS = {name: text for name, text in _POINTWISE.items() if name not in ("elements", "small")} | {
     "elements": "that are summed",
@@ -61,7 +62,7 @@ def _totals(graph: Graph, op: Op) -> bool:
     """Whether an operator sums all there is."""
     if is_loss(op):
         return op.output.dtype == "float32"
-    if op_name(op.target) not in ("mean", "sum") or len(op.operands) != 1:
+    if base_name(op.target) not in ("mean", "sum") or len(op.operands) != 1:
         return False
     if op.attribute("dtype") not in (None, "float32"):
         return False
@@ -72,7 +73,9 @@ def _totals(graph: Graph, op: Op) -> bool:
 
 
 def _reduction(main: Op) -> int:
-    return int(str(main.attribute("reduction"))) if is_loss(main) else _MEAN if op_name(main.target) == "mean" else _SUM
+    return (
+        int(str(main.attribute("reduction"))) if is_loss(main) else _MEAN if base_name(main.target) == "mean" else _SUM
+    )
 
 
 def _term(graph: Graph, main: Op) -> tuple[tuple[Op, ...], TensorSpec, str]:
@@ -90,7 +93,7 @@ def _term(graph: Graph, main: Op) -> tuple[tuple[Op, ...], TensorSpec, str]:
 def _by_size(op: Op, main: Op, spec: TensorSpec) -> bool:
     other = op.attribute("other")
     sizes = (spec.shape[0] if spec.shape else 1, spec.elements)
-    return op_name(op.target) == "div" and op.operands == (main.name,) and type(other) is int and other in sizes
+    return base_name(op.target) == "div" and op.operands == (main.name,) and type(other) is int and other in sizes
 
 
 def _pointwise_behind(main: Op, behind: tuple[Op, ...]) -> bool:

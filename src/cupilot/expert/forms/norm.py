@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from cupilot.expert.form import Form, Graph, axis, described
 from cupilot.expert.forms._stages import FACTS as STAGED
 from cupilot.expert.forms._stages import Layout, Spread, Stage, exponentials, followed, moments
-from cupilot.expert.pointwise import Pointwise, chain, is_pointwise, literal, op_name
+from cupilot.expert.pointwise import Pointwise, chain, is_pointwise, literal
 from cupilot.records import Op
+from cupilot.tasks.operators import base_name
 
 FACTS = STAGED
 LIBRARY = ("layer_norm", "group_norm", "instance_norm", "batch_norm", "rms_norm")
@@ -27,9 +28,9 @@ EPS32 = 1.1920928955078125e-07
 
 def read(graph: Graph) -> Form | str:
     """Templates see what `_stages` says."""
-    if any(op_name(op.target) in LIBRARY for op in graph.task.graph):
+    if any(base_name(op.target) in LIBRARY for op in graph.task.graph):
         return _library(graph)
-    if any(op_name(op.target) in SOFTMAX for op in graph.task.graph):
+    if any(base_name(op.target) in SOFTMAX for op in graph.task.graph):
         return _softmax(graph)
     return _chain(graph)
 
@@ -56,9 +57,9 @@ def _library(graph: Graph) -> Form | str:
         return ""
     place = next(at for at, op in enumerate(graph.task.graph) if op.name == main.name)
     counting = {name for op in graph.task.graph[:place] for name in (*op.operands, op.name)}
-    if any(op_name(op.target) not in ("add", "add_") or op.output.shape for op in graph.task.graph[:place]):
+    if any(base_name(op.target) not in ("add", "add_") or op.output.shape for op in graph.task.graph[:place]):
         return ""
-    steps, kind = graph.tail(main.name), op_name(main.target)
+    steps, kind = graph.tail(main.name), base_name(main.target)
     used = [name for name in graph.arguments if name in main.operands]
     if steps is None or set(graph.arguments) - set(used) - counting or not _all_float32(graph, used):
         return ""
@@ -125,7 +126,7 @@ def _softmax(graph: Graph) -> Form | str:
     main = graph.only(*SOFTMAX)
     if main is None or len(graph.arguments) != 1 or not graph.is_tensor(main.operands[0]):
         return ""
-    shape, log = main.output.shape, op_name(main.target) == "log_softmax"
+    shape, log = main.output.shape, base_name(main.target) == "log_softmax"
     along, steps = axis(main.attribute("dim"), len(shape)), graph.tail(main.name)
     converted = main.attribute("dtype") not in (None, "float32")
     if along >= len(shape) - 1 or converted or steps is None or not graph.all_float32():
@@ -170,7 +171,7 @@ def _chain(graph: Graph) -> Form | str:
         return ""
     shape = graph.task.outputs[0].shape
     full = [name for name in graph.arguments if graph.is_tensor(name) and graph.spec(name).shape == shape]
-    if len(full) != 1 or not any(op_name(op.target) in REDUCTIONS for op in graph.task.graph):
+    if len(full) != 1 or not any(base_name(op.target) in REDUCTIONS for op in graph.task.graph):
         return ""
     walk = _Walk(shape, sources={full[0]: "x"})
     for op in graph.task.graph:
@@ -184,14 +185,14 @@ def _chain(graph: Graph) -> Form | str:
         return ""
     names = {full[0]: "x"} | {name: spread.name for name, spread in walk.weights.items()}
     kind = "sum" if len(walk.stages) == 1 and walk.stages[0].combine == "sum" else "other"
-    title = "Norm: " + " -> ".join(op_name(op.target) for op in graph.task.graph)
+    title = "Norm: " + " -> ".join(base_name(op.target) for op in graph.task.graph)
     layout, weights = Layout(*walk.axes), tuple(walk.weights.values())
     return _form(graph, title, kind, layout, walk.stages, final, weights, names)
 
 
 def _taken(walk: _Walk, graph: Graph, op: Op) -> bool:
     """Whether the next operator fits, and is noted."""
-    kind, operands = op_name(op.target), tuple(walk.aliases.get(name, name) for name in op.operands)
+    kind, operands = base_name(op.target), tuple(walk.aliases.get(name, name) for name in op.operands)
     if kind in ALIASES and len(operands) <= 2:
         walk.aliases[op.name] = operands[0]
         return operands[0] in walk.sources or any(step.name == operands[0] for step in walk.steps)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from cupilot.expert.broadcast import Shape, arrange
 from cupilot.expert.form import Form, Graph, described
-from cupilot.expert.pointwise import chain, is_pointwise, op_name, slots
-from cupilot.gpu.work import base_name
+from cupilot.expert.pointwise import chain, is_pointwise, slots
 from cupilot.records import Op, TensorSpec
+from cupilot.tasks.operators import base_name
 
 FACTS = {
     "elements": "of the result",
@@ -115,12 +115,12 @@ def _resolved(graph: Graph, found: Expression, views: Mapping[str, tuple[str, Sh
 
 def _only_in_products(diagonal: Op, ops: tuple[Op, ...]) -> bool:
     readers = [op for op in ops if diagonal.name in op.operands]
-    return bool(readers) and all(op_name(op.target) in ("mm", "matmul") for op in readers)
+    return bool(readers) and all(base_name(op.target) in ("mm", "matmul") for op in readers)
 
 
 def _diagonal(graph: Graph, op: Op, ops: tuple[Op, ...]) -> tuple[str, Shape, str] | None:
     """Of a product with a diagonal matrix: the diagonal, the shape that scales, and the other factor."""
-    if op_name(op.target) not in ("mm", "matmul") or len(op.output.shape) != 2:
+    if base_name(op.target) not in ("mm", "matmul") or len(op.output.shape) != 2:
         return None
     made = {
         each.name: each.operands[0]

@@ -11,8 +11,9 @@ from math import prod
 from typing import Any
 
 from cupilot.expert.form import Form, Graph, described
-from cupilot.expert.pointwise import chain, op_name
+from cupilot.expert.pointwise import chain
 from cupilot.records import Op
+from cupilot.tasks.operators import base_name
 
 FACTS = {
     "dims": "spatial dimensions of the operator: 1, 2 or 3; every triple below is (depth, height, width)",
@@ -50,7 +51,7 @@ def read(graph: Graph) -> Form | str:
 
 
 def _facts(main: Op, shape: tuple[int, ...]) -> dict[str, Any] | str:
-    name, result = op_name(main.target), main.output.shape
+    name, result = base_name(main.target), main.output.shape
     dims = {**_MAXIMA, **_MEANS}[name]
     if main.attribute("ceil_mode"):
         return "pooling is not known with ceil_mode"

@@ -16,9 +16,10 @@ from string import ascii_lowercase
 
 from cupilot.errors import UserError
 from cupilot.expert.form import Form, Graph, axis, described
-from cupilot.expert.pointwise import chain, is_pointwise, op_name
+from cupilot.expert.pointwise import chain, is_pointwise
 from cupilot.records import Op, Task
 from cupilot.tasks import learn_structures, scaled_tasks
+from cupilot.tasks.operators import base_name
 
 FACTS = {
     "batch": "products of one call", "m": "rows of a result", "n": "columns of a result", "k": "length of the sums",
@@ -160,7 +161,7 @@ def _order(operand: Operand, groups: Sequence[Sequence[str]]) -> bool | None:
 
 def _operands(graph: Graph, main: Op) -> Operands | str:
     """Both operands by their letters in memory, or what is in the way."""
-    kind = op_name(main.target)
+    kind = base_name(main.target)
     factors = main.operands[1:] if kind == "addmm" else main.operands[:2]
     if len(factors) != 2:
         return NEAR
@@ -168,7 +169,7 @@ def _operands(graph: Graph, main: Op) -> Operands | str:
     if letters is None:
         return f"{NEAR} with dimensions that agree"
     found = [_in_memory(graph, name, named) for name, named in zip(factors, letters[:2], strict=True)]
-    views = {op.name for op in graph.task.graph if op_name(op.target) in VIEWS}
+    views = {op.name for op in graph.task.graph if base_name(op.target) in VIEWS}
     used = {view for _, passed in found for view in passed}
     if views != used or not all(graph.is_tensor(operand.name) for operand, _ in found):
         return ""
@@ -208,7 +209,7 @@ VIEWS = ("numpy_T", "t", "transpose", "permute", "swapaxes", "mT")
 def _in_memory(graph: Graph, name: str, letters: str) -> tuple[Operand, tuple[str, ...]]:
     """The argument behind views that only permute dimensions, and the views on the way."""
     passed: tuple[str, ...] = ()
-    while name in graph.ops and op_name(graph.ops[name].target) in VIEWS:
+    while name in graph.ops and base_name(graph.ops[name].target) in VIEWS:
         op = graph.ops[name]
         order = _permutation(op, len(letters))
         source = [""] * len(letters)
@@ -221,7 +222,7 @@ def _in_memory(graph: Graph, name: str, letters: str) -> tuple[Operand, tuple[st
 def _permutation(op: Op, rank: int) -> list[int]:
     """Where each dimension of a view lies in what it is a view of."""
     order = list(range(rank))
-    kind = op_name(op.target)
+    kind = base_name(op.target)
     if kind in ("numpy_T", "t"):
         return order[::-1]
     dims = op.attribute("dims")
@@ -234,7 +235,7 @@ def _permutation(op: Op, rank: int) -> list[int]:
 
 
 def _bias(main: Op) -> tuple[str, ...]:
-    kind = op_name(main.target)
+    kind = base_name(main.target)
     return main.operands[:1] if kind == "addmm" else main.operands[2:] if kind == "linear" else ()
 
 
@@ -243,7 +244,7 @@ def _bias(main: Op) -> tuple[str, ...]:
 
 def _tail(graph: Graph, main: Op) -> Tail | None:
     """None when something else follows than pointwise steps of this shape and one triangle at their start or end."""
-    if op_name(main.target) == "addmm" and (main.attribute("alpha", 1), main.attribute("beta", 1)) != (1, 1):
+    if base_name(main.target) == "addmm" and (main.attribute("alpha", 1), main.attribute("beta", 1)) != (1, 1):
         return None
     place = graph.task.graph.index(main)
     after = list(graph.task.graph[place + 1 :])
@@ -255,7 +256,7 @@ def _tail(graph: Graph, main: Op) -> Tail | None:
         operands = tuple(renamed.get(name, name) for name in op.operands)
         if op.output != main.output or not operands or not set(operands) <= known:
             return None
-        kind = op_name(op.target)
+        kind = base_name(op.target)
         if kind in TRIANGLES and not triangle and number in (0, len(after) - 1) and operands[0] == _last(main, steps):
             triangle, diagonal, first = TRIANGLES[kind], int(str(op.attribute("diagonal", 0))), number == 0
             renamed[op.name] = operands[0]

@@ -12,8 +12,9 @@ from typing import Any
 
 from cupilot.expert.form import Form, Graph, axis
 from cupilot.expert.forms._fused import before, behind, complete, titled
-from cupilot.expert.pointwise import chain, op_name
+from cupilot.expert.pointwise import chain
 from cupilot.records import Op
+from cupilot.tasks.operators import base_name
 
 FACTS = {
     "operation": "sum, mean, prod, max, min, argmax or argmin",
@@ -99,8 +100,8 @@ def sizes(rank: int, first: int, last: int, keep: bool) -> dict[str, str]:
 
 def _taken(graph: Graph, main: Op) -> tuple[str, str, tuple[str, ...]] | None:
     """Which of the operator's results is wanted, what it is, and what nobody reads."""
-    operation = NAMES[op_name(main.target)]
-    items = [op for op in graph.task.graph if op_name(op.target) == "getitem" and op.operands == (main.name,)]
+    operation = NAMES[base_name(main.target)]
+    items = [op for op in graph.task.graph if base_name(op.target) == "getitem" and op.operands == (main.name,)]
     if not items:
         return main.name, operation, ()
     read_by_others = {name for op in graph.task.graph for name in op.operands}

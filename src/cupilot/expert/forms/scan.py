@@ -13,8 +13,9 @@ from math import prod
 
 from cupilot.expert.form import Form, Graph, axis
 from cupilot.expert.forms._fused import before, behind, complete, titled
-from cupilot.expert.pointwise import chain, op_name
+from cupilot.expert.pointwise import chain
 from cupilot.records import Op
+from cupilot.tasks.operators import base_name
 
 FACTS = {
     "operation": "sum or product",
@@ -51,7 +52,7 @@ def read(graph: Graph) -> Form | str:
     if main.attribute("dtype") not in (None, "float32"):
         return "a scan with a conversion of the element type is not known"
     rank = len(main.output.shape)
-    dim, operation = axis(main.attribute("dim"), rank), MAIN[op_name(main.target)]
+    dim, operation = axis(main.attribute("dim"), rank), MAIN[base_name(main.target)]
     peeled = _peel(graph, main, dim, operation)
     made = before(graph, peeled.name) if peeled is not None and rank else None
     if peeled is None or made is None:
@@ -99,7 +100,7 @@ def _peel(graph: Graph, main: Op, dim: int, operation: str) -> _Peeled | None:
     peeled = _Peeled(main.operands[0])
     rank = len(main.output.shape)
     while (op := graph.ops.get(peeled.name)) is not None:
-        name = op_name(op.target)
+        name = base_name(op.target)
         if _flips(op, dim, rank) and not (peeled.mirrored or peeled.lead or peeled.rows_cut):
             peeled.mirrored = True
             peeled.name = op.operands[0]
@@ -124,7 +125,7 @@ def _peel(graph: Graph, main: Op, dim: int, operation: str) -> _Peeled | None:
 
 def _flips(op: Op, dim: int, rank: int) -> bool:
     dims = op.attribute("dims")
-    return op_name(op.target) == "flip" and isinstance(dims, tuple) and [axis(d, rank) for d in dims] == [dim]
+    return base_name(op.target) == "flip" and isinstance(dims, tuple) and [axis(d, rank) for d in dims] == [dim]
 
 
 def _front(graph: Graph, op: Op, dim: int, operation: str) -> tuple[int, list[str]] | None:
@@ -132,7 +133,7 @@ def _front(graph: Graph, op: Op, dim: int, operation: str) -> tuple[int, list[st
     if len(op.operands) != 2 or axis(op.attribute("dim", 0), len(op.output.shape)) != dim:
         return None
     neutral = graph.ops.get(op.operands[0])
-    if neutral is None or op_name(neutral.target) not in NEUTRAL[operation]:
+    if neutral is None or base_name(neutral.target) not in NEUTRAL[operation]:
         return None
     used, waiting = list[str](), [neutral.name]
     while waiting:  # the shape of the neutral elements may come from the tensor itself
@@ -141,7 +142,7 @@ def _front(graph: Graph, op: Op, dim: int, operation: str) -> tuple[int, list[st
             used.append(name)
             waiting += graph.ops[name].operands
     if any(
-        op_name(graph.ops[name].target) not in (*NEUTRAL[operation], "select", "unsqueeze", "slice") for name in used
+        base_name(graph.ops[name].target) not in (*NEUTRAL[operation], "select", "unsqueeze", "slice") for name in used
     ):
         return None
     return neutral.output.shape[dim], used

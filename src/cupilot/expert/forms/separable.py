@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from cupilot.expert.form import Form, Graph, described
-from cupilot.expert.pointwise import chain, op_name
+from cupilot.expert.pointwise import chain
 from cupilot.records import Op
+from cupilot.tasks.operators import base_name
 
 FACTS = {
     "batch": "images",
@@ -31,7 +32,7 @@ Pair = tuple[int, int]
 def read(graph: Graph) -> Form | str:
     """Templates see ``pointwise``, what follows, as C of one float ``x``."""
     ops = graph.task.graph
-    if len(ops) < 2 or any(op_name(op.target) != "conv2d" for op in ops[:2]):
+    if len(ops) < 2 or any(base_name(op.target) != "conv2d" for op in ops[:2]):
         return ""
     filters, mix = ops[:2]
     inputs = (*filters.operands, *mix.operands[1:])

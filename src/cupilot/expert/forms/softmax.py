@@ -8,7 +8,8 @@ from __future__ import annotations
 from cupilot.expert.form import Form, Graph, axis, described
 from cupilot.expert.forms._stages import FACTS as STAGED
 from cupilot.expert.forms._stages import Layout, exponentials, followed
-from cupilot.expert.pointwise import chain, op_name
+from cupilot.expert.pointwise import chain
+from cupilot.tasks.operators import base_name
 
 FACTS = STAGED | {"log": "whether the logarithm is wanted"}
 
@@ -18,7 +19,7 @@ def read(graph: Graph) -> Form | str:
     main = graph.only("softmax", "log_softmax")
     if main is None or len(graph.arguments) != 1 or not graph.is_tensor(main.operands[0]):
         return ""
-    shape, log = main.output.shape, op_name(main.target) == "log_softmax"
+    shape, log = main.output.shape, base_name(main.target) == "log_softmax"
     if axis(main.attribute("dim"), len(shape)) != len(shape) - 1:
         return ""
     if main.attribute("dtype") not in (None, "float32"):

@@ -5,34 +5,10 @@
 
   function theme() {
     const style = getComputedStyle(document.documentElement);
-    const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    const [ink, faint, line, accent, good, bad, warm] = ["ink", "faint", "line", "accent", "good", "bad", "warm"].map(colour);
-    const font = getComputedStyle(document.body).fontFamily;
-    return {
-      background: "transparent",
-      font,
-      view: { stroke: line },
-      axis: {
-        labelColor: ink, titleColor: ink, gridColor: line, domainColor: faint, tickColor: faint,
-        labelFontSize: 11, titleFontSize: 12, titleFontWeight: "normal", gridOpacity: 0.6,
-      },
-      legend: { labelColor: ink, titleColor: ink, labelFontSize: 11, titleFontSize: 11, titleFontWeight: "normal", symbolSize: 70 },
-      range: {
-        ramp: { scheme: "viridis", extent: dark.matches ? [0.25, 1] : [0, 0.82] },
-        category: [accent, warm, good, faint],
-      },
-      style: {
-        roof: { color: ink, strokeWidth: 1.75 },
-        ridge: { color: faint },
-        reference: { color: faint },
-        best: { color: faint, strokeWidth: 1.75 },
-        zone: { color: faint, fontSize: 11, fontStyle: "italic" },
-        note: { color: faint, fontSize: 11 },
-        named: { color: ink, fontSize: 11, fontWeight: "bold" },
-        dot: { stroke: colour("paper"), strokeWidth: 1, cursor: "pointer" },
-        failed: { color: bad, strokeWidth: 1.75, cursor: "pointer" },
-      },
-    };
+    const colour = (key, value) => (/^--/.test(value) ? style.getPropertyValue(value).trim() : value);
+    const look = JSON.parse(document.getElementById("chart-theme").textContent, colour);
+    if (dark.matches) look.range.ramp.extent = [0.25, 1];
+    return { ...look, background: "transparent", font: getComputedStyle(document.body).fontFamily };
   }
 
   function tooltip(handler, event, item, value) {

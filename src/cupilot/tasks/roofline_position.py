@@ -1,4 +1,4 @@
-"""Where a kernel stands on the roofline: the numbers behind the Prophet's words and the dots of the picture."""
+"""Where a kernel lies on the roofline: the numbers behind the Prophet's words and the points of the chart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from cupilot.gpu.roofline import (
     achieved_fraction,
     is_near,
     launch_work,
-    limit,
     place,
     precision_in_use,
     profile_work,
@@ -22,8 +21,9 @@ from cupilot.gpu.roofline import (
     zone_of,
 )
 from cupilot.gpu.spec import GpuSpec
-from cupilot.gpu.work import task_flop
 from cupilot.records import Evaluation, Profile, Task, Timing
+from cupilot.tasks.flop import task_flop
+from cupilot.tasks.lower_bound import lower_bound
 
 # what most likely binds in a zone, where the timing does not say
 LIKELY = {"memory-bound": "dram", "between": "l2", "compute-bound": "fp32", "latency-bound": "latency"}
@@ -33,7 +33,7 @@ WHOLE = "the whole call"
 
 
 @dataclass(frozen=True)
-class Standing:
+class RooflinePosition:
     """``task_zone`` is the task's, ``zone`` the kernel's, ``limit`` what binds it, as strategies name it.
 
     ``bound_s`` is the task's lower bound and ``headroom`` the kernel's time over it, infinite when the
@@ -49,7 +49,7 @@ class Standing:
     bound: Bound
 
 
-def stand(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Standing:
+def roofline_position(task: Task, evaluation: Evaluation, spec: GpuSpec) -> RooflinePosition:
     """Zone by the task's intensity, or latency-bound when the kernel is near no ceiling; limit as timed.
 
     Bytes are the task's least possible traffic: what a kernel wastes shows in its limit, not in its zone.  A kernel
@@ -57,11 +57,11 @@ def stand(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Standing:
     """
     flop = task_flop(task)
     where = place(spec, flop, task.minimal_bytes, task.precision)
-    bound = limit(spec, task, flop)
+    bound = lower_bound(spec, task, flop)
     timing = evaluation.timing
     if timing is None:
         likely = LIKELY[where.zone]
-        return Standing(where.zone, where.zone, likely, where.intensity, bound.time_s, float("inf"), bound)
+        return RooflinePosition(where.zone, where.zone, likely, where.intensity, bound.time_s, float("inf"), bound)
     fraction = achieved_fraction(spec, where, flop, task.minimal_bytes, timing.time_s)
     if evaluation.profile is not None:
         counted = profile_work(evaluation.profile)
@@ -69,7 +69,7 @@ def stand(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Standing:
         fraction = max(fraction, counted.nearest(roof, timing.time_s))
     zone = zone_of(spec, where, fraction)
     binds = KIN.get(timing.limit, timing.limit) or LIKELY[zone]
-    return Standing(where.zone, zone, binds, where.intensity, bound.time_s, timing.time_s / bound.time_s, bound)
+    return RooflinePosition(where.zone, zone, binds, where.intensity, bound.time_s, timing.time_s / bound.time_s, bound)
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Position:
+class RooflinePoint:
     """A launch, or a whole call, on the roofline, by what was counted.
 
-    ``flop_source`` is ``counted``, or ``task`` where the kernel's own instructions (comparisons, copies) count as
-    no operations and the task's stand for them.
+    ``flop_source`` is ``counted``, or ``task`` where the kernel executes no counted floating-point operations
+    (comparisons, copies) and the task's count is used.
     """
 
     label: str
@@ -103,7 +103,7 @@ class Position:
     levels: tuple[Level, ...]
 
 
-def position(roof: Roof, label: str, work: Work, timing: Timing, flop_source: str = "counted") -> Position:
+def roofline_point(roof: Roof, label: str, work: Work, timing: Timing, flop_source: str = "counted") -> RooflinePoint:
     """Where counted work lies: the zone by bytes of DRAM, or latency-bound when no ceiling is near."""
     levels = tuple(
         Level(level, moved, work.intensity(level), moved / timing.time_s / roof.bytes_per_s(level))
@@ -113,18 +113,26 @@ def position(roof: Roof, label: str, work: Work, timing: Timing, flop_source: st
     intensity = work.flop / work.dram_bytes if work.dram_bytes > 0 else float("inf")
     zone = roof.zone(intensity) if is_near(roof, work.nearest(roof, timing.time_s)) else LATENCY_BOUND
     rate = work.flop / timing.time_s
-    return Position(label, timing.time_s, work.flop, rate, flop_source, zone, timing.limit or LIKELY[zone], levels)
+    return RooflinePoint(label, timing.time_s, work.flop, rate, flop_source, zone, timing.limit or LIKELY[zone], levels)
 
 
-def positions(
+def roofline_points(
     roof: Roof, task: Task, profile: Profile, timing: Timing, labels: Sequence[str], times: Sequence[Timing]
-) -> tuple[Position, ...]:
+) -> tuple[RooflinePoint, ...]:
     """One for each launch, with its label and its time, and last the whole call."""
     each = [
-        position(roof, label, launch_work(launch), time)
+        roofline_point(roof, label, launch_work(launch), time)
         for launch, label, time in zip(profile.launches, labels, times, strict=True)
     ]
     work, source = profile_work(profile), "counted"
     if not work.flop:
         work, source = replace(work, core_flop=task_flop(task)), "task"
-    return (*each, position(roof, WHOLE, work, timing, source))
+    return (*each, roofline_point(roof, WHOLE, work, timing, source))
+
+
+def shown_points(points: Sequence[RooflinePoint]) -> tuple[RooflinePoint, ...]:
+    """Of `roofline_points`, what people are shown: a lone launch is the whole call, under its own name."""
+    *launches, whole = points
+    if len(launches) == 1 and [x.bytes for x in launches[0].levels] == [x.bytes for x in whole.levels]:
+        return (replace(whole, label=launches[0].label),)
+    return tuple(points)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cupilot.gpu import load_spec, reachable_s
-from cupilot.gpu.reread import chip_bytes, reread_bytes
+from cupilot.gpu import load_spec
 from cupilot.records import Task
 from cupilot.tasks.load import task_from_source
+from cupilot.tasks.lower_bound import reachable_s
+from cupilot.tasks.second_read import second_read_bytes
 
 A100, T4 = load_spec("a100-80gb"), load_spec("t4")
 SOURCE = """
@@ -40,17 +41,13 @@ def task(expression: str, rows: int = 16384, columns: int = 16384) -> Task:
     return task_from_source(source, "given", "fp32", where="test")
 
 
-def test_the_chip_holds_registers_shared_memory_and_l2() -> None:
-    assert chip_bytes(A100) == 41943040 + 108 * (65536 * 4 + 196608)
-
-
 @pytest.mark.parametrize("expression", ["x / torch.norm(x)", "x * torch.rsqrt((x * x).mean() + 1e-5)"])
 def test_a_norm_of_everything_is_read_twice_but_for_what_stays(expression: str) -> None:
     given = task(expression)
     size = 16384 * 16384 * 4
-    assert reread_bytes(given, A100) == pytest.approx(size - chip_bytes(A100))
-    assert reread_bytes(given, T4) > reread_bytes(given, A100)
-    assert reachable_s(A100, given, 0.0) == pytest.approx(A100.dram_s(2 * size - chip_bytes(A100), size), rel=1e-3)
+    assert second_read_bytes(given, A100) == pytest.approx(size - A100.on_chip_bytes)
+    assert second_read_bytes(given, T4) > second_read_bytes(given, A100)
+    assert reachable_s(A100, given, 0.0) == pytest.approx(A100.dram_s(2 * size - A100.on_chip_bytes, size), rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +62,12 @@ def test_a_norm_of_everything_is_read_twice_but_for_what_stays(expression: str) 
     ],
 )
 def test_what_stays_is_read_once(expression: str) -> None:
-    assert reread_bytes(task(expression), A100) == 0
+    assert second_read_bytes(task(expression), A100) == 0
 
 
 def test_rows_beyond_the_chip_are_read_twice() -> None:
     size = 4 * 64 * 1024 * 1024
-    assert reread_bytes(task("torch.softmax(x, dim=1)", 2, size // 4), A100) == pytest.approx(
-        2 * (size - chip_bytes(A100))
+    assert second_read_bytes(task("torch.softmax(x, dim=1)", 2, size // 4), A100) == pytest.approx(
+        2 * (size - A100.on_chip_bytes)
     )
-    assert reread_bytes(task("self.norm(x)", size // 4, 3), A100) == pytest.approx(3 * (size - chip_bytes(A100)))
+    assert second_read_bytes(task("self.norm(x)", size // 4, 3), A100) == pytest.approx(3 * (size - A100.on_chip_bytes))

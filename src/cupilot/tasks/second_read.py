@@ -1,7 +1,7 @@
-"""What a task must read twice: elements whose results wait for a statistic of more data than a GPU can hold.
+"""Bytes that a task must read from DRAM a second time, whatever the kernel.
 
-``x / norm(x)`` reads all of ``x`` before the norm is known and needs every element again after that.  At that moment at
-most what the chip can hold of it is still there; the rest comes from DRAM a second time, whatever the kernel.
+``x / norm(x)`` reads all of ``x`` before the norm is known and needs every element again after that.  At that moment
+at most what the chip can hold of it is still there; the rest comes from DRAM once more.
 """
 
 from __future__ import annotations
@@ -9,26 +9,18 @@ from __future__ import annotations
 from math import prod
 
 from cupilot.gpu.spec import GpuSpec
-from cupilot.gpu.work import POINTWISE, REDUCTIONS, VIEWS, base_name, tensors
 from cupilot.records import Op, Task, TensorSpec
-
-STATISTICS = REDUCTIONS | {"linalg_vector_norm", "norm", "frobenius_norm"}
-ELEMENTWISE = POINTWISE | VIEWS | {"expand_as"}
-REGISTER_BYTES = 4
+from cupilot.tasks.flop import tensors
+from cupilot.tasks.operators import operator
 
 
-def chip_bytes(spec: GpuSpec) -> int:
-    """What registers, L1 and shared memory, and L2 hold together."""
-    return spec.l2_bytes + spec.sms * (spec.registers_per_sm * REGISTER_BYTES + spec.l1_bytes_per_sm)
-
-
-def reread_bytes(task: Task, spec: GpuSpec) -> float:
-    """Bytes that come from DRAM a second time at least; zero where the graph is not read well enough to tell."""
+def second_read_bytes(task: Task, spec: GpuSpec) -> float:
+    """Bytes that come from DRAM a second time at least; zero where the graph is not understood well enough to tell."""
     found = _statistic(task)
     if found is None:
         return 0.0
     x, elements = found
-    share = max(0.0, 1.0 - chip_bytes(spec) / (elements * x.bytes / max(x.elements, 1)))
+    share = max(0.0, 1.0 - spec.on_chip_bytes / (elements * x.bytes / max(x.elements, 1)))
     return share * x.bytes
 
 
@@ -43,14 +35,14 @@ def _statistic(task: Task) -> tuple[TensorSpec, int] | None:
     spread, waited = {x}, set[str]()  # made from x element by element; made from the statistic
     elements = 0
     for op in task.graph:
-        name, operands = base_name(op.target), set(op.operands)
-        if shared := _library(op, name) if operands & spread else 0:
+        about, operands = operator(op.target), set(op.operands)
+        if shared := _normalized_elements(op) if operands & spread else 0:
             elements = shared
             waited.add(op.name)
-        elif name in STATISTICS and operands & spread:
+        elif about.is_statistic and operands & spread:
             elements = max(elements, known[x].elements // max(op.output.elements, 1))
             waited.add(op.name)
-        elif name not in ELEMENTWISE:
+        elif not about.is_elementwise:
             return None
         else:
             if operands & spread and op.output.shape == shape:
@@ -58,25 +50,25 @@ def _statistic(task: Task) -> tuple[TensorSpec, int] | None:
             if operands & waited:
                 waited.add(op.name)
     last = task.graph[-1].name if task.graph else ""
-    again = last in waited and (last in spread or _library(task.graph[-1], base_name(task.graph[-1].target)))
+    again = last in waited and (last in spread or _normalized_elements(task.graph[-1]))
     return (known[x], elements) if again and elements else None
 
 
-def _library(op: Op, name: str) -> int:
-    """Elements that share a statistic in a norm that is one operator; 0 for other operators."""
+def _normalized_elements(op: Op) -> int:
+    """Elements that share a statistic in a normalization that is one operator; 0 for other operators."""
     shape = op.output.shape
-    match name:
-        case "softmax" | "log_softmax":
+    match operator(op.target).normalizes_over:
+        case "dim":
             dim = op.attribute("dim", -1)
             return shape[dim] if isinstance(dim, int) else 0
-        case "layer_norm" | "rms_norm":
+        case "normalized_shape":
             axes = op.attribute("normalized_shape")
             return prod(axes) if isinstance(axes, tuple) else 0
-        case "group_norm":
+        case "group":
             groups = op.attribute("num_groups")
             return op.output.elements // (shape[0] * groups) if isinstance(groups, int) else 0
-        case "instance_norm" if op.attribute("use_input_stats") is True:
+        case "instance" if op.attribute("use_input_stats") is True:
             return prod(shape[2:])
-        case "batch_norm" if op.attribute("training") is True:
+        case "batch" if op.attribute("training") is True:
             return op.output.elements // shape[1]
     return 0
