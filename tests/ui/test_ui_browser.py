@@ -12,7 +12,7 @@ from selenium.common.exceptions import NoSuchElementException, StaleElementRefer
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
-from ui_site import TOKEN, Site, begin_run, individual, is_alive, make_run, make_suite, site, row, wait_for
+from ui_site import TOKEN, Site, begin_run, individual, is_alive, make_run, make_suite, row, site, wait_for
 
 from cupilot.report import run_report
 
