@@ -1,4 +1,4 @@
-"""The contracts, applied to everything of ours that claims to keep them (devices: tests/devices)."""
+"""The contracts, applied to everything of ours that claims to keep them (see also tests/devices, tests/executors)."""
 
 from __future__ import annotations
 
@@ -8,30 +8,18 @@ from typing import Any
 
 import pytest
 
-from cupilot.contracts import Agents, Executor, Model, Store
-from cupilot.evolution.executor import LocalExecutor
+from cupilot.contracts import Agents, Model, Store
 from cupilot.evolution.store import create_store, open_store
 from cupilot.expert import Expert
 from cupilot.llm import Scripted
 from cupilot.records import Argument, Card, Guidance, Op, Parameter, TensorSpec
 from cupilot.testing import (
     AgentsContract,
-    ExecutorContract,
     ModelContract,
     RecordContract,
     StoreContract,
     samples,
 )
-
-
-class TestLocalExecutor(ExecutorContract):
-    @pytest.fixture(params=[2, 3])
-    def executor(self, request: pytest.FixtureRequest) -> Executor:
-        return LocalExecutor(request.param)
-
-    def test_needs_a_slot(self) -> None:
-        with pytest.raises(ValueError, match="at least one slot"):
-            LocalExecutor(0)
 
 
 class TestSqliteStore(StoreContract):

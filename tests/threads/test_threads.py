@@ -1,4 +1,4 @@
-"""Ending without waiting; the rest of the executor is in its contract."""
+"""Ending without waiting; the rest is in the contract of executors."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ import threading
 
 import pytest
 
-from cupilot.evolution.executor import LocalExecutor
+from cupilot.threads import DaemonThreads
 
 
 def test_nothing_is_abandoned_when_all_is_done() -> None:
-    executor = LocalExecutor(2)
-    assert executor.submit(int, "7").result() == 7
-    assert executor.abandon() is False
+    threads = DaemonThreads(2)
+    assert threads.submit(int, "7").result() == 7
+    assert threads.abandon() is False
 
 
 def test_what_is_running_is_not_waited_for_and_the_rest_is_dropped() -> None:
-    executor, gate, begun = LocalExecutor(1), threading.Event(), threading.Event()
-    running = executor.submit(lambda: (begun.set(), gate.wait()))
+    threads, gate, begun = DaemonThreads(1), threading.Event(), threading.Event()
+    running = threads.submit(lambda: (begun.set(), gate.wait()))
     begun.wait()
-    late = executor.submit(int, "7")
-    assert executor.abandon() is True
+    late = threads.submit(int, "7")
+    assert threads.abandon() is True
     assert late.cancelled()
     assert not running.done()
     gate.set()
     assert running.result() == (None, True)
     with pytest.raises(RuntimeError, match="closed"):
-        executor.submit(int, "7")
+        threads.submit(int, "7")
 
 
 def test_the_program_ends_while_work_is_left() -> None:
     program = textwrap.dedent(
         """
         import threading
-        from cupilot.evolution.executor import LocalExecutor
-        executor, begun = LocalExecutor(2), threading.Event()
-        executor.submit(lambda: (begun.set(), threading.Event().wait()))
+        from cupilot.threads import DaemonThreads
+        threads, begun = DaemonThreads(2), threading.Event()
+        threads.submit(lambda: (begun.set(), threading.Event().wait()))
         begun.wait()
-        assert executor.abandon()
+        assert threads.abandon()
         print("done")
         """
     )
