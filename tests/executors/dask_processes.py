@@ -16,11 +16,15 @@ TIMEOUT_S = 60.0
 WORKER = """
 import sys
 from pathlib import Path
+from cupilot.errors import MachineError
 from cupilot.executors._offer import Offer
 from cupilot.executors.dask import serve_workers
 address, cache, evaluator = sys.argv[1:]
 offers = [Offer(evaluator=evaluator, cache=Path(cache), sandbox="auto")]
-serve_workers(address, offers, name="", tell=lambda text: print(text, flush=True))
+try:
+    serve_workers(address, offers, name="", tell=lambda text: print(text, flush=True))
+except MachineError as error:
+    sys.exit(f"error: {error}")
 """
 Process = subprocess.Popen[str]
 

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections import Counter
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,10 @@ from odd_evaluators import BRANCHING, DYING
 
 from cupilot.contracts import ExecutorOptions
 from cupilot.errors import MachineError
-from cupilot.executors import open_executor
+from cupilot.executors import dask, open_executor
 from cupilot.records import TaskSource
 from cupilot.testing import ExecutorContract
 from cupilot.testing.executor import ECHO, SCRIPTED, TIMEOUT_S, Held, answer, scripted_request
-
-dask = import_module("cupilot.executors.dask")
 
 
 class TestDaskExecutor(ExecutorContract):
@@ -63,7 +60,9 @@ def test_an_evaluation_that_no_worker_survives_is_given_up_with_a_sentence(tmp_p
     with dask.dask.config.set({"distributed.scheduler.allowed-failures": 0}):
         executor = dask.open_executor(options(tmp_path, slots=1, evaluator=DYING))
     request = scripted_request(ECHO)
-    with pytest.raises(MachineError, match=f"^evaluating kernel {request.kernel.digest} was tried 1 times, and each time"):
+    with pytest.raises(
+        MachineError, match=f"^evaluating kernel {request.kernel.digest} was tried 1 times, and each time"
+    ):
         executor.submit(request).result(TIMEOUT_S)
     executor.close()
 

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -31,7 +32,7 @@ from cupilot.records import Evaluation, EvaluationRequest, from_plain, to_plain
 
 PLUGIN = "cupilot"
 SILENT = logging.CRITICAL + 1
-RETRY_S, ANSWER_S, CLOSE_S = 2.0, 30.0, 1.0
+RETRY_S, ANSWER_S, START_S, CLOSE_S = 2.0, 5.0, 10.0, 1.0
 
 
 def announcements(identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -100,6 +101,7 @@ class EvaluationNanny(Nanny):  # type: ignore[misc]
 
     def __init__(self, scheduler: str, offer: Offer, *, name: str | None = None, security: Security) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="cupilot-worker-"))
+        self._starting: Any = None
         super().__init__(
             scheduler,
             name=name,
@@ -116,19 +118,37 @@ class EvaluationNanny(Nanny):  # type: ignore[misc]
         self.pre_spawn_env: dict[str, str] = {}
         self.env = {"TMPDIR": str(self._folder)} | ({"CUDA_VISIBLE_DEVICES": offer.visible} if offer.visible else {})
 
+    async def start(self) -> EvaluationNanny:
+        self._starting = asyncio.ensure_future(super().start())
+        # nobody asks for the error when it is closed meanwhile
+        self._starting.add_done_callback(lambda starting: starting.cancelled() or starting.exception())
+        await asyncio.shield(self._starting)
+        return self
+
     async def instantiate(self) -> Any:
         self._clear()
         self._folder.mkdir(exist_ok=True)
         return await super().instantiate()
 
     async def close(self, *arguments: Any, **options: Any) -> Any:
-        done = await super().close(*arguments, **options)
-        self._clear()
-        return done
+        # Dask cannot close a nanny while it starts
+        starting, end_s = self._starting, asyncio.get_running_loop().time() + START_S
+        while starting not in (None, asyncio.current_task()) and not starting.done():
+            self.close_gracefully()
+            if asyncio.get_running_loop().time() > end_s:
+                break
+            await asyncio.wait([starting], timeout=0.1)
+        try:
+            return await super().close(*arguments, **options)
+        finally:
+            self._clear()
 
-    def kill_now(self) -> None:
-        """End the worker process at once, for good."""
-        self.close_gracefully()
+    def close_gracefully(self, reason: str = "") -> None:
+        """End the worker process at once, for good.
+
+        A worker that leaves would wait for its evaluation, though nobody can take the result.
+        """
+        super().close_gracefully(reason)
         if self.pid:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -165,23 +185,31 @@ async def serve(scheduler: str, offers: Sequence[Offer], *, name: str = "", tell
             last = sentence
             tell(sentence)
 
-    connected = f"connected to {scheduler}: {summary(offers)}"
-    serving = [
-        asyncio.ensure_future(
-            _serve_one(scheduler, offer, f"{name}-{number}" if name else None, security, tell_once, connected)
-        )
-        for number, offer in enumerate(offers)
-    ]
+    joined: set[int] = set()
+
+    def count(number: int, *, connected: bool) -> None:
+        (joined.add if connected else joined.discard)(number)
+        if len(joined) == len(offers):
+            tell_once(f"connected to {scheduler}: {summary(offers)}")
+        elif not connected:
+            tell_once(f"the scheduler {scheduler} does not answer; waiting")
+
+    serving = []
+    for number, offer in enumerate(offers):
+        label = f"{name}-{number}" if name else None
+        work = _serve_one(scheduler, offer, label, security, partial(count, number))
+        serving.append(asyncio.ensure_future(work))
     try:
         await asyncio.gather(*serving)
     finally:
         for one in serving:
-            one.cancel()
+            if not one.cancelling():  # a second time would interrupt its closing
+                one.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
 
 
 async def _serve_one(
-    scheduler: str, offer: Offer, name: str | None, security: Security, tell: Callable[[str], None], connected: str
+    scheduler: str, offer: Offer, name: str | None, security: Security, tell: Callable[..., None]
 ) -> None:
     address = ""
     while True:
@@ -191,20 +219,21 @@ async def _serve_one(
             try:
                 await nanny
                 address = nanny.worker_address or ""
-                tell(connected)
+                tell(connected=True)
                 await nanny.finished()
             finally:
                 await nanny.close(timeout=CLOSE_S)
         except (OSError, TimeoutError):
-            tell(f"the scheduler {scheduler} does not answer; waiting")
-        except (RuntimeError, ValueError) as error:
-            raise MachineError(f"a worker process did not start: {error}") from error
-        await asyncio.sleep(RETRY_S)
+            tell(connected=False)
+            await asyncio.sleep(RETRY_S)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise MachineError(f"the worker did not start: {error}") from error
 
 
 async def _check_welcome(scheduler: str, offer: Offer, address: str, security: Security) -> None:
     """Raise `MachineError` where the cluster's workers differ, or where a client has refused this one before."""
-    async with rpc(scheduler, connection_args=security.get_connection_args("worker")) as remote:
+    connection = security.get_connection_args("worker")
+    async with rpc(scheduler, timeout=ANSWER_S, connection_args=connection) as remote:
         identity = await asyncio.wait_for(remote.identity(), ANSWER_S)
         problems = [await asyncio.wait_for(remote.get_metadata(keys=refusal_keys(address), default=""), ANSWER_S)]
     problems += [difference(offer.announcement, theirs) for theirs in announcements(identity).values()]

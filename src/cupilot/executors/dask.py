@@ -117,7 +117,7 @@ class DaskCluster:
 
     def kill(self) -> None:
         for nanny in self._nannies:
-            nanny.kill_now()
+            nanny.close_gracefully()
         self.close()
 
     def _call(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -137,7 +137,7 @@ class DaskCluster:
         try:
             self._client = await self._connect()
             found = await self._look()
-        except (*LOST, ValueError) as error:
+        except (*LOST, TypeError, ValueError) as error:
             raise MachineError(f"the scheduler {self._address} does not answer: {error}") from error
         problems = {difference(theirs, self._announcement) for theirs in found.values()}
         if problems and "" not in problems:
@@ -163,10 +163,15 @@ class DaskCluster:
         except Exception as error:
             raise MachineError(f"a worker process did not start: {error}") from error
 
-    async def _connect(self) -> distributed.Client:
-        client = await distributed.Client(
+    async def _connect(self) -> Any:
+        client = distributed.Client(
             self._address, asynchronous=True, set_as_default=False, security=self._security, timeout=CONNECT_S
         )
+        try:
+            await client
+        except BaseException:
+            await _close_client(client)
+            raise
         # told of everything that concerns the whole cluster
         client.subscribe_topic("all", self._take_event)
         return client
@@ -235,8 +240,7 @@ class DaskCluster:
 
     async def _reconnect(self) -> None:
         while True:
-            with suppress(*LOST):
-                await self._client.close(timeout=CLOSE_S)
+            await _close_client(self._client)
             try:
                 self._client = await self._connect()
                 self._look_now.set()
@@ -249,10 +253,7 @@ class DaskCluster:
         if self._looking is not None:
             self._looking.cancel()
         if self._client is not None:
-            with suppress(*LOST):
-                if self._client.status == "running":
-                    self._client.unsubscribe_topic("all")
-                await self._client.close(timeout=CLOSE_S)
+            await _close_client(self._client)
         await asyncio.gather(*(nanny.close(timeout=CLOSE_S) for nanny in self._nannies), return_exceptions=True)
         if self._scheduler is not None:
             await self._scheduler.close()
@@ -260,3 +261,11 @@ class DaskCluster:
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+
+
+async def _close_client(client: Any) -> None:
+    with suppress(*LOST):
+        if client.status == "running":
+            client.unsubscribe_topic("all")
+        await client.close(timeout=CLOSE_S)
+    client.status = "closed"  # otherwise it tries again when it is collected
