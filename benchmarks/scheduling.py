@@ -13,6 +13,7 @@ import json
 import tempfile
 import threading
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -20,7 +21,6 @@ from random import Random
 from cupilot.contracts import Brief
 from cupilot.evolution.loop import Evolution
 from cupilot.evolution.store import create_store
-from cupilot.executors.local import LocalExecutor
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Evaluation, EvaluationRequest, Failure, Guidance, Kernel, Move, Strategy, Task, Timing
 from cupilot.testing.samples import INFO, SPEC, TASK
@@ -92,6 +92,26 @@ class OneDevice:
         return Evaluation(request.kernel.digest, request.task.name, "bench", timing=timing)
 
 
+class DeviceExecutor:
+    """Evaluates in threads, as many as there are requests: the device itself takes one at a time."""
+
+    slots = 1
+    busy = False
+
+    def __init__(self, device: OneDevice) -> None:
+        self._device = device
+        self._threads = DaemonThreads(64)
+
+    def submit(self, request: EvaluationRequest) -> Future[Evaluation]:
+        return self._threads.submit(self._device, request)
+
+    def close(self, *, cancel: bool = False) -> None:
+        self._threads.close(cancel=cancel)
+
+    def abandon(self) -> bool:
+        return self._threads.abandon()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--latency", type=float, default=5.0, help="seconds per agent call")
@@ -103,7 +123,7 @@ def main() -> None:
     agents = SlowAgents(options.latency * options.scale, options.slots)
     device = OneDevice(options.device * options.scale)
     info = replace(INFO, population=16, generations=5, in_flight=options.in_flight, patience=99)
-    executor, threads = LocalExecutor(device, options.in_flight), DaemonThreads(options.in_flight)
+    executor, threads = DeviceExecutor(device), DaemonThreads(options.in_flight)
     with tempfile.TemporaryDirectory() as folder:
         store = create_store(Path(folder) / "run")
         Evolution(task=TASK, info=info, agents=agents, executor=executor, threads=threads, store=store, spec=SPEC).run()

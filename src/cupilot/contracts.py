@@ -389,6 +389,10 @@ class ExecutorOptions:
     starts one here.  Builds are cached below ``cache``, and candidates are confined by ``sandbox``.  ``tasks`` were
     loaded already and need not be loaded again in this process.  ``watch`` sees the steps of evaluations that run in
     this process; ``notify`` gets a sentence when the user should know something, such as that no worker is left.
+
+    ``evaluator`` is ``module:function`` of what opens the evaluator where evaluations run: it takes the keywords
+    ``cache``, ``sandbox``, ``slots``, ``watch`` and ``tasks`` and returns a function of one request.  It is named
+    rather than passed, because workers are other processes.
     """
 
     slots: int
@@ -398,6 +402,7 @@ class ExecutorOptions:
     tasks: tuple[Task, ...] = ()
     watch: Watch = lambda step: None
     notify: Callable[[str], None] = lambda sentence: None
+    evaluator: str = "cupilot.evaluation:open_evaluator"
 
 
 class Store(Protocol):

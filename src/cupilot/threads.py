@@ -1,4 +1,4 @@
-"""Threads that never keep the program from ending."""
+"""Daemon threads that work through a queue, and waiting that Ctrl-C can interrupt."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Work = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
-POLL_S = 0.5
+LOOK_S = 0.5
 
 
 def wait_for(future: Future[Any]) -> None:
-    """Wait until a future is done, however it ends.
+    """Wait until the future is done: with a result, an exception or cancelled.
 
-    A signal that arrives just before Python begins to wait is handled only when the wait ends, so no wait is long.
+    Python handles a signal that arrives just before a wait only when the wait ends; so no single wait is long.
     """
     while not future.done():
         with suppress(TimeoutError, CancelledError):
-            future.exception(POLL_S)
+            future.exception(LOOK_S)
 
 
 class DaemonThreads:
-    """A fixed number of threads; what is submitted first starts first.
+    """A fixed number of threads; work starts in the order it was submitted.
 
-    Thread-safe.  The threads are daemons, unlike those of the standard library's pool, which the interpreter waits
-    for when it exits.
+    The threads are daemons, so the program can end while they work.  The standard library's pool would make it wait.
     """
 
     def __init__(self, count: int) -> None:
@@ -40,11 +39,8 @@ class DaemonThreads:
         self._lock = threading.Lock()
         self._closed = False
 
-    @property
-    def count(self) -> int:
-        return self._count
-
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Queue one call; the future can be cancelled until the call starts."""
         future: Future[T] = Future()
         with self._lock:
             if self._closed:
@@ -60,7 +56,8 @@ class DaemonThreads:
         """Wait for what was submitted; with ``cancel``, drop what has not started and wait for the rest."""
         self._end(cancel)
         for thread in self._threads:
-            thread.join()
+            while thread.is_alive():
+                thread.join(LOOK_S)
 
     def abandon(self) -> bool:
         """Drop what has not started and do not wait for the rest; returns whether anything is still running."""
@@ -94,4 +91,4 @@ class DaemonThreads:
                     future.set_exception(error)
                 else:
                     future.set_result(result)
-            del work, future, function, arguments  # keep nothing alive while waiting
+            del work, future, function, arguments  # an idle thread keeps nothing alive

@@ -1,4 +1,4 @@
-"""The contracts, applied to everything of ours that claims to keep them (devices: tests/devices)."""
+"""The contracts, applied to everything of ours that claims to keep them (see also tests/devices, tests/executors)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that end without being waited for."""
+"""Ending without waiting; the rest is in the contract of executors."""
 
 from __future__ import annotations
 

@@ -274,9 +274,15 @@ def _kill_all(process: subprocess.Popen[bytes], mark: str) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    if mark:
+        kill_marked(f"{MARK}={mark}", process.pid)
+
+
+def kill_marked(mark: str, oldest: int) -> None:
+    """Kill the processes, younger than the given one, that have this text in the environment they were started with."""
     # a process that was just being forked is found in the next round
     deadline_s = time.monotonic() + ENDING_S
-    while mark and (found := _marked(f"{MARK}={mark}".encode(), process.pid)) and time.monotonic() < deadline_s:
+    while (found := _marked(mark.encode(), oldest)) and time.monotonic() < deadline_s:
         for number in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(number, signal.SIGKILL)

@@ -1,36 +1,39 @@
-"""Evaluations in threads of this process; each candidate runs in a confined process of its own."""
+"""Evaluations in threads of this process.
+
+Threads are enough: an evaluation spends its time in compilers and candidate processes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future
+from pkgutil import resolve_name
 
-from cupilot.contracts import Executor, ExecutorOptions
+from cupilot.contracts import ExecutorOptions
 from cupilot.records import Evaluation, EvaluationRequest
 from cupilot.threads import DaemonThreads
 
 
-def open_executor(options: ExecutorOptions) -> Executor:
-    from cupilot.devices import open_device
-    from cupilot.evaluation import Evaluator
-
-    def device(name: str):  # type: ignore[no-untyped-def]
-        return open_device(name, options.cache, options.sandbox)
-
-    evaluate = Evaluator(device, slots=options.slots, watch=options.watch, tasks=options.tasks)
-    return LocalExecutor(evaluate, options.slots)
+def open_executor(options: ExecutorOptions) -> LocalExecutor:
+    return LocalExecutor(options)
 
 
 class LocalExecutor:
-    """Threads are enough: an evaluation spends its time in compilers and worker processes."""
+    """A fixed number of slots on this machine; the scheduler's address is not used."""
 
-    def __init__(self, evaluate: Callable[[EvaluationRequest], Evaluation], slots: int) -> None:
-        self._evaluate = evaluate
-        self._threads = DaemonThreads(slots)
+    def __init__(self, options: ExecutorOptions) -> None:
+        self._threads = DaemonThreads(options.slots)
+        self._slots = options.slots
+        self._evaluate = resolve_name(options.evaluator)(
+            cache=options.cache,
+            sandbox=options.sandbox,
+            slots=options.slots,
+            watch=options.watch,
+            tasks=options.tasks,
+        )
 
     @property
     def slots(self) -> int:
-        return self._threads.count
+        return self._slots
 
     def submit(self, request: EvaluationRequest) -> Future[Evaluation]:
         return self._threads.submit(self._evaluate, request)

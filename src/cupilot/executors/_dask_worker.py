@@ -1,0 +1,241 @@
+"""The worker's side of Dask: processes that evaluate requests.
+
+Each process takes one evaluation at a time and is watched by a nanny, which starts it again when it dies.  Whatever it
+starts or writes belongs to its folder: both are cleared away with it, also after kill -9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from distributed import Nanny, Security, Worker, WorkerPlugin, get_worker
+from distributed.core import rpc
+
+from cupilot.devices.process import kill_marked
+from cupilot.errors import MachineError
+from cupilot.executors._offer import Offer, difference, summary
+from cupilot.records import Evaluation, EvaluationRequest, from_plain, to_plain
+
+PLUGIN = "cupilot"
+SILENT = logging.CRITICAL + 1
+RETRY_S, ANSWER_S, START_S, CLOSE_S = 2.0, 5.0, 10.0, 1.0
+
+
+def announcements(identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What our workers announce, by address, from the scheduler's description of the cluster."""
+    return {address: worker[PLUGIN] for address, worker in identity["workers"].items() if PLUGIN in worker}
+
+
+def refusal_keys(address: str) -> list[str]:
+    """Where a client leaves word on the scheduler why it has sent a worker away."""
+    return [PLUGIN, "refused", address]
+
+
+# --- evaluating -----------------------------------------------------------------------------------
+
+
+class Evaluating(WorkerPlugin):  # type: ignore[misc]
+    """Holds the evaluator of a worker, opened by its first request."""
+
+    name = PLUGIN
+
+    def __init__(self, offer: Offer) -> None:
+        self._offer = offer
+        self._evaluate: Callable[[EvaluationRequest], Evaluation] | None = None
+
+    def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        if self._evaluate is None:
+            self._evaluate = resolve_name(self._offer.evaluator)(
+                cache=self._offer.cache, sandbox=self._offer.sandbox, slots=1, watch=lambda step: None, tasks=()
+            )
+        if not self._offer.visible:
+            return self._evaluate(request)
+        return renamed(self._evaluate(replace(request, device="cuda:0")), "cuda:0", request.device)
+
+
+def evaluate(text: str, limit_s: float) -> str:
+    """Evaluate a request on this worker; both are JSON.  A worker that takes longer than the limit ends itself."""
+    request = from_plain(EvaluationRequest, json.loads(text))
+    watchdog = threading.Timer(limit_s, os.kill, (os.getpid(), signal.SIGKILL))
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        plugin = get_worker().plugins[PLUGIN]
+        return json.dumps(to_plain(plugin.evaluate(request)))
+    finally:
+        watchdog.cancel()
+
+
+def renamed(evaluation: Evaluation, old: str, new: str) -> Evaluation:
+    """The evaluation with another name of its device, wherever that stands."""
+
+    def rename(value: Any) -> Any:
+        if isinstance(value, list):
+            return [rename(item) for item in value]
+        if isinstance(value, dict):
+            return {key: new if (key, item) == ("device", old) else rename(item) for key, item in value.items()}
+        return value
+
+    return from_plain(Evaluation, rename(to_plain(evaluation)))
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+class EvaluationNanny(Nanny):  # type: ignore[misc]
+    """Starts a worker process, and clears away what the one before left: its processes and its files."""
+
+    def __init__(self, scheduler: str, offer: Offer, *, name: str | None = None, security: Security) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="cupilot-worker-"))
+        self._starting: Any = None
+        super().__init__(
+            scheduler,
+            name=name,
+            nthreads=1,
+            memory_limit=0,  # references take gigabytes, as they do without Dask
+            resources=offer.resources,
+            local_directory=str(self._folder),
+            security=security,
+            silence_logs=SILENT,
+            plugins=[Evaluating(offer)],
+            startup_information={PLUGIN: _Announced(offer.announcement)},
+        )
+        # Dask's own settings would give PyTorch one thread
+        self.pre_spawn_env: dict[str, str] = {}
+        self.env = {"TMPDIR": str(self._folder)} | ({"CUDA_VISIBLE_DEVICES": offer.visible} if offer.visible else {})
+
+    async def start(self) -> EvaluationNanny:
+        self._starting = asyncio.ensure_future(super().start())
+        # nobody asks for the error when it is closed meanwhile
+        self._starting.add_done_callback(lambda starting: starting.cancelled() or starting.exception())
+        await asyncio.shield(self._starting)
+        return self
+
+    async def instantiate(self) -> Any:
+        self._clear()
+        self._folder.mkdir(exist_ok=True)
+        return await super().instantiate()
+
+    async def close(self, *arguments: Any, **options: Any) -> Any:
+        # Dask cannot close a nanny while it starts
+        starting, end_s = self._starting, asyncio.get_running_loop().time() + START_S
+        while starting not in (None, asyncio.current_task()) and not starting.done():
+            self.close_gracefully()
+            if asyncio.get_running_loop().time() > end_s:
+                break
+            await asyncio.wait([starting], timeout=0.1)
+        try:
+            return await super().close(*arguments, **options)
+        finally:
+            self._clear()
+
+    def close_gracefully(self, reason: str = "") -> None:
+        """End the worker process at once, for good.
+
+        A worker that leaves would wait for its evaluation, though nobody can take the result.
+        """
+        super().close_gracefully(reason)
+        if self.pid:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def _clear(self) -> None:
+        # compilers and candidates have the folder's name in their environment
+        kill_marked(str(self._folder), os.getpid())
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class _Announced:
+    """Dask asks a function of the worker."""
+
+    announcement: dict[str, Any]
+
+    def __call__(self, worker: Worker) -> dict[str, Any]:
+        return self.announcement
+
+
+# --- joining a cluster ----------------------------------------------------------------------------
+
+
+async def serve(scheduler: str, offers: Sequence[Offer], *, name: str = "", tell: Callable[[str], None]) -> None:
+    """Offer workers to a cluster until cancelled; raises `MachineError` when the cluster refuses them.
+
+    When the scheduler or the network is gone, they wait for it and join again.  ``tell`` gets a sentence about each.
+    """
+    security, last = Security(), ""
+
+    def tell_once(sentence: str) -> None:
+        nonlocal last
+        if sentence != last:  # every worker says it
+            last = sentence
+            tell(sentence)
+
+    joined: set[int] = set()
+
+    def count(number: int, *, connected: bool) -> None:
+        (joined.add if connected else joined.discard)(number)
+        if len(joined) == len(offers):
+            tell_once(f"connected to {scheduler}: {summary(offers)}")
+        elif not connected:
+            tell_once(f"the scheduler {scheduler} does not answer; waiting")
+
+    serving = []
+    for number, offer in enumerate(offers):
+        label = f"{name}-{number}" if name else None
+        work = _serve_one(scheduler, offer, label, security, partial(count, number))
+        serving.append(asyncio.ensure_future(work))
+    try:
+        await asyncio.gather(*serving)
+    finally:
+        for one in serving:
+            if not one.cancelling():  # a second time would interrupt its closing
+                one.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+
+async def _serve_one(
+    scheduler: str, offer: Offer, name: str | None, security: Security, tell: Callable[..., None]
+) -> None:
+    address = ""
+    while True:
+        try:
+            await _check_welcome(scheduler, offer, address, security)
+            nanny = EvaluationNanny(scheduler, offer, name=name, security=security)
+            try:
+                await nanny
+                address = nanny.worker_address or ""
+                tell(connected=True)
+                await nanny.finished()
+            finally:
+                await nanny.close(timeout=CLOSE_S)
+        except (OSError, TimeoutError):
+            tell(connected=False)
+            await asyncio.sleep(RETRY_S)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise MachineError(f"the worker did not start: {error}") from error
+
+
+async def _check_welcome(scheduler: str, offer: Offer, address: str, security: Security) -> None:
+    """Raise `MachineError` where the cluster's workers differ, or where a client has refused this one before."""
+    connection = security.get_connection_args("worker")
+    async with rpc(scheduler, timeout=ANSWER_S, connection_args=connection) as remote:
+        identity = await asyncio.wait_for(remote.identity(), ANSWER_S)
+        problems = [await asyncio.wait_for(remote.get_metadata(keys=refusal_keys(address), default=""), ANSWER_S)]
+    problems += [difference(offer.announcement, theirs) for theirs in announcements(identity).values()]
+    if problem := next(filter(None, problems), ""):
+        raise MachineError(f"the cluster at {scheduler} refuses this worker: it has {problem}")
