@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from cupilot.cli.choices import cpu_count, positive, prepare
+from cupilot.cli.choices import positive
 from cupilot.cli.environment import cache_folder, sandbox_choice
 from cupilot.cli.terminal import Terminal
+from cupilot.cli.terminal_observer import TerminalObserver
 from cupilot.errors import UserError
+from cupilot.runs.options import default_jobs
+from cupilot.runs.session import prepare
 
 HELP = "evaluate candidates for a Dask cluster"
 
@@ -38,8 +41,8 @@ def run(options: Namespace, terminal: Terminal) -> int:
         if not name.startswith("cuda:"):
             raise UserError(f"--device {name}: a worker offers devices cuda:N; --slots offers virtual ones")
     cache, sandbox = cache_folder(), sandbox_choice()
-    prepare(open_device(DEFAULT, cache, sandbox), terminal)
-    slots = options.slots or (0 if options.device else min(4, cpu_count()))
+    prepare(open_device(DEFAULT, cache, sandbox), TerminalObserver(terminal))
+    slots = options.slots or (0 if options.device else default_jobs())
     offers = make_offers(slots, options.device, cache=cache, sandbox=sandbox)
     serve_workers(options.scheduler, offers, name=options.name, tell=terminal.line)
     return 0
