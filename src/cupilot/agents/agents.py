@@ -148,7 +148,7 @@ class LlmAgents:
             seen_moves = [seen.move for seen in found.moves]
             claimed = read_strategy(seen_moves, found.text, self._deck, brief.spec, brief.task.precision)
             claimed = replace(claimed, moves=tuple(_reasoned(move, strategy) for move in claimed.moves))
-        checked = check(claimed, kernel, evaluation.profile, quotes)
+        checked = check(claimed, self._deck, kernel, evaluation.profile, quotes)
         if not checked.struck:
             return claimed
         return Strategy(checked.moves, remarked(claimed.text, [f"struck {reason}" for reason in checked.struck]))

@@ -19,12 +19,13 @@ from cupilot.records.measurement import Comparison, Interval, Measurement
 from cupilot.records.pool import PoolRecord, Sizes
 from cupilot.records.proof import Proof
 from cupilot.records.run import Budget, Individual, RunInfo, RunResult
-from cupilot.records.strategy import Card, Guidance, Move, Parameter, Strategy, Value
+from cupilot.records.strategy import Card, CounterRatio, Evidence, Guidance, Move, Parameter, Strategy, Value
 from cupilot.records.task import ITEM_BYTES, Argument, Op, Scalar, Task, TensorSpec
 
 __all__ = [
-    "INTENSIVE", "ITEM_BYTES", "Argument", "Budget", "Card", "Check", "Comparison", "Counter", "Evaluation", "Failure",
-    "Guidance", "Individual", "Interval", "Kernel", "Launch", "LineCost", "Measurement", "MemoryOperation",
-    "Move", "Op", "Parameter", "PoolRecord", "Profile", "Proof", "Resources", "RunInfo", "RunResult", "Scalar",
-    "Sizes", "Strategy", "Task", "TensorSpec", "Timing", "Value", "form_of", "from_plain", "to_plain",
+    "INTENSIVE", "ITEM_BYTES", "Argument", "Budget", "Card", "Check", "Comparison", "Counter", "CounterRatio",
+    "Evaluation", "Evidence", "Failure", "Guidance", "Individual", "Interval", "Kernel", "Launch", "LineCost",
+    "Measurement", "MemoryOperation", "Move", "Op", "Parameter", "PoolRecord", "Profile", "Proof", "Resources",
+    "RunInfo", "RunResult", "Scalar", "Sizes", "Strategy", "Task", "TensorSpec", "Timing", "Value", "form_of",
+    "from_plain", "to_plain",
 ]  # fmt: skip
