@@ -196,6 +196,14 @@ class Brief:
     sample: int = 0
 
 
+@dataclass(frozen=True)
+class Revision:
+    """A repaired kernel, and the strategy that it realises."""
+
+    kernel: Kernel
+    strategy: Strategy
+
+
 class Agents(Protocol):
     """The five roles of the method; the expert and the LLM agents both implement this.
 
@@ -224,8 +232,8 @@ class Agents(Protocol):
     def align(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Strategy:
         """Strategy Translator: the strategy re-worded to what the code does."""
 
-    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | Failure:
-        """Kernel Revisor: a repaired kernel, or a failure of kind ``given-up`` with the reason."""
+    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Revision | Failure:
+        """Kernel Revisor: a repaired kernel with its strategy, or a failure of kind ``given-up`` with the reason."""
 
 
 # --- language models -----------------------------------------------------------------------

@@ -11,10 +11,9 @@ import pytest
 from cupilot.agents.evidence import check
 from cupilot.contracts import Brief
 from cupilot.expert import Expert
-from cupilot.expert.render import named_strategy
 from cupilot.records import Counter, Kernel, Move, Op, Strategy, Task, TensorSpec
 from cupilot.strategies import default_move, load_deck
-from cupilot.testing.samples import LAUNCH, PROFILE, SPEC, TASK
+from cupilot.testing.samples import EVALUATION, LAUNCH, PROFILE, SPEC, TASK
 
 DECK = load_deck()
 PLAIN = Kernel("__global__ void k(const float* x, float* y) { y[0] = x[0]; }\n")
@@ -40,17 +39,15 @@ def tasks() -> list[Task]:
 
 
 @pytest.mark.parametrize("task", tasks(), ids=lambda task: task.name)
-def test_the_experts_kernels_show_the_moves_they_name(task: Task) -> None:
+def test_the_experts_kernels_show_their_moves(task: Task) -> None:
     expert, rng, seen = Expert(), Random(5), set()
     brief = Brief(task, SPEC)
     for strategy in expert.initialize(brief, 40, rng):
         kernel = expert.translate(brief, strategy)
         assert isinstance(kernel, Kernel)
-        named = named_strategy(kernel, DECK)
-        assert named is not None
-        found = check(named, DECK, kernel, None, None)
-        assert found.struck == ()
-        seen |= named.cards
+        aligned = expert.align(brief, kernel, strategy, EVALUATION)
+        assert check(aligned, DECK, kernel, None, None).struck == ()
+        seen |= aligned.cards
     assert len(seen) >= 5
 
 

@@ -50,7 +50,7 @@ def play(name: str) -> tuple[list[object], Counter[str]]:
             failed = Evaluation(kernel.digest, task.name, "sample", FAILURE)
             revised = agents.revise(own, kernel, strategy, failed)
             made.append(revised)
-            made.append(agents.align(own, kernel if isinstance(revised, Failure) else revised, strategy, right))
+            made.append(agents.align(own, kernel if isinstance(revised, Failure) else revised.kernel, strategy, right))
     made.append(agents.cross(replace(brief, sample=CANDIDATES + 1), Random(2)))
     return made, calls
 

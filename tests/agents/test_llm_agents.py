@@ -12,7 +12,7 @@ from prompt_samples import ALONE, BRIEF, FAILED, KERNEL, SLOWER, STRATEGY, TIMED
 
 from cupilot.agents import ROLES, LlmAgents
 from cupilot.agents.planning import plan
-from cupilot.contracts import Agents, Brief, Reply, Request
+from cupilot.contracts import Agents, Brief, Reply, Request, Revision
 from cupilot.errors import DataError, ModelError
 from cupilot.llm import Scripted, role_of
 from cupilot.records import Failure, Guidance, Kernel, Move, Strategy
@@ -221,13 +221,13 @@ def test_a_plain_kernel_stays_plain_and_costs_nothing() -> None:
 
 def test_revise_repairs() -> None:
     agents, model = agents_with()
-    assert agents.revise(ALONE, KERNEL, STRATEGY, FAILED) == Kernel(SOURCE)
+    assert agents.revise(ALONE, KERNEL, STRATEGY, FAILED) == Revision(Kernel(SOURCE), STRATEGY)
     assert "out-of-bounds write of 4 bytes" in model.requests[0].messages[1].text
 
 
 def test_code_alone_is_a_repair() -> None:
     agents, _ = agents_with(verdict=f"```cuda\n{SOURCE}```")
-    assert agents.revise(ALONE, KERNEL, STRATEGY, FAILED) == Kernel(SOURCE)
+    assert agents.revise(ALONE, KERNEL, STRATEGY, FAILED) == Revision(Kernel(SOURCE), STRATEGY)
 
 
 @pytest.mark.parametrize(

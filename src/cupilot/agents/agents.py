@@ -30,7 +30,7 @@ from cupilot.agents.replies import (
     StrategyReply,
 )
 from cupilot.agents.wording import one_line
-from cupilot.contracts import Brief, Model, Reply, Request
+from cupilot.contracts import Brief, Model, Reply, Request, Revision
 from cupilot.errors import ModelError
 from cupilot.gpu.spec import GpuSpec
 from cupilot.llm import Unparsable
@@ -155,15 +155,16 @@ class LlmAgents:
 
     # --- Kernel Revisor --------------------------------------------------------------------
 
-    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | Failure:
-        """Kernel Revisor: repaired code, or a failure with the reason."""
+    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Revision | Failure:
+        """Kernel Revisor: repaired code for the same strategy, or a failure with the reason."""
         matter = Matter(brief, self._deck, kernel, evaluation, strategy)
         found = self._ask("revisor_repair", matter, RepairReply, failed=evaluation.failure is not None)
         if isinstance(found, Failure):
             return replace(found, stage="revise")
         if found.verdict.strip().lower().replace(" ", "-") == GIVE_UP or not found.code.strip():
             return Failure("revise", "given-up", one_line(found.reason) or "the model gave no reason")
-        return read_kernel(found.code, "revise")
+        repaired = read_kernel(found.code, "revise")
+        return repaired if isinstance(repaired, Failure) else Revision(repaired, strategy)
 
     # --- asking ----------------------------------------------------------------------------
 
