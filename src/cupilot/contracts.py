@@ -176,6 +176,8 @@ Watch = Callable[[Step], None]
 
 # --- agents --------------------------------------------------------------------------------
 
+ROLES = ("generator", "prophet", "manager", "translator", "revisor")
+
 
 @dataclass(frozen=True)
 class Brief:

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from prompt_samples import BRIEF, DECK, GOLDEN, GUIDED, KERNEL, SAMPLES, SOURCE, UNGUIDED, Sample, guided
 
-from cupilot.agents.asking import ROLES, asks, request_for
+from cupilot.agents.asking import asks, request_for
 from cupilot.agents.budget import tokens_in
 from cupilot.agents.parts import SECTIONS
 from cupilot.agents.wording import FOLDER, fenced, one_line
-from cupilot.contracts import Brief
+from cupilot.contracts import ROLES, Brief
 from cupilot.gpu.catalogue import load_spec
 from cupilot.llm import role_of
 from cupilot.records import Argument, Kernel, Resources, Task, TensorSpec

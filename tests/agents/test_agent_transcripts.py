@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
-from cupilot.agents import ROLES, LlmAgents
-from cupilot.contracts import Brief, Reply, Request
+from cupilot.agents import LlmAgents
+from cupilot.contracts import ROLES, Brief, Reply, Request
 from cupilot.evaluation import Evaluator
 from cupilot.gpu.catalogue import load_spec
 from cupilot.llm import LabelledReplay

@@ -10,9 +10,9 @@ from random import Random
 import pytest
 from prompt_samples import ALONE, BRIEF, FAILED, KERNEL, SLOWER, STRATEGY, TIMED
 
-from cupilot.agents import ROLES, LlmAgents
+from cupilot.agents import LlmAgents
 from cupilot.agents.planning import plan
-from cupilot.contracts import Agents, Brief, Reply, Request, Revision
+from cupilot.contracts import ROLES, Agents, Brief, Reply, Request, Revision
 from cupilot.errors import DataError, ModelError
 from cupilot.llm import Scripted, role_of
 from cupilot.records import Failure, Guidance, Kernel, Move, Strategy

@@ -12,12 +12,10 @@ from typing import Any, TypeVar
 from cupilot.agents.budget import fit, sizes, tokens_in
 from cupilot.agents.parts import Matter, section_of
 from cupilot.agents.wording import block, section
-from cupilot.contracts import Message, Model, Reply, Request
+from cupilot.contracts import ROLES, Message, Model, Reply, Request
 from cupilot.errors import DataError
 from cupilot.llm import Parsed, Unparsable, ask
 from cupilot.records import from_plain
-
-ROLES = ("generator", "prophet", "manager", "translator", "revisor")
 
 OnCall = Callable[[str, Request, Reply], None]
 T = TypeVar("T")

@@ -14,15 +14,16 @@ from pathlib import Path
 
 from cupilot import numbers
 from cupilot.errors import DataError
+from cupilot.gpu.hot_lines import HotLine, hot_lines
 from cupilot.gpu.occupancy import WARP, occupancy
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.timing.model import BY_SECTORS
-from cupilot.records import INTENSIVE, Evaluation, Guidance, Launch, LineCost, Profile, Task, from_plain
+from cupilot.records import INTENSIVE, Evaluation, Guidance, Launch, Profile, Task, from_plain
 
 SECTOR_BYTES = 32
 SHOWN_PARTS, SHOWN_LINES = 4, 6
-# a line with less than this share of anything is not hot
-LUKEWARM = 0.03
+LEAST_SHARE = 0.03
+"""A line with a smaller share of both instructions and sectors is not shown."""
 
 BOUNDS: Mapping[str, Callable[[Task, GpuSpec], float]] = {
     "dram": lambda task, spec: spec.dram_bytes_per_s,
@@ -78,16 +79,6 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class HotLine:
-    """A source line and its shares of the kernel's instructions and global sectors."""
-
-    line: int
-    instructions: float
-    sectors: float
-    text: str
-
-
-@dataclass(frozen=True)
 class _Table:
     rows: Mapping[str, Row]
     limits: Mapping[str, tuple[str, ...]]
@@ -129,30 +120,15 @@ def breakdown(evaluation: Evaluation) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(shares, key=lambda part: -part[1])[:SHOWN_PARTS])
 
 
-def hot_lines(guidance: Guidance, source: str, profile: Profile | None) -> tuple[HotLine, ...]:
-    """The lines that cost the most, by what limits the kernel."""
-    costs = _line_costs(profile) if profile is not None else ()
+def hottest_lines(guidance: Guidance, source: str, profile: Profile | None) -> tuple[tuple[HotLine, str], ...]:
+    """The lines with the largest share of what limits the kernel, each with its text."""
     text = source.split("\n")
-    instructions = sum(cost.warp_instructions for cost in costs) or 1.0
-    sectors = sum(cost.global_sectors for cost in costs) or 1.0
-    lines = [
-        HotLine(c.line, c.warp_instructions / instructions, c.global_sectors / sectors, text[c.line - 1].strip())
-        for c in costs
-        if 1 <= c.line <= len(text)
-    ]
-    by_sectors = guidance.limit in BY_SECTORS
-    lines.sort(key=lambda hot: (-(hot.sectors if by_sectors else hot.instructions), -hot.instructions, hot.line))
-    return tuple(hot for hot in lines[:SHOWN_LINES] if max(hot.instructions, hot.sectors) >= LUKEWARM)
-
-
-def _line_costs(profile: Profile) -> tuple[LineCost, ...]:
-    instructions: dict[int, float] = {}
-    sectors: dict[int, float] = {}
-    for launch in profile.launches:
-        for cost in launch.lines:
-            instructions[cost.line] = instructions.get(cost.line, 0.0) + cost.warp_instructions
-            sectors[cost.line] = sectors.get(cost.line, 0.0) + cost.global_sectors
-    return tuple(LineCost(line, count, sectors[line]) for line, count in sorted(instructions.items()))
+    launches = profile.launches if profile is not None else ()
+    lines = [hot for hot in hot_lines(launches, None) if 1 <= hot.line <= len(text)]
+    if guidance.limit in BY_SECTORS:
+        lines.sort(key=lambda hot: -hot.sectors)
+    shown = [hot for hot in lines[:SHOWN_LINES] if max(hot.instructions, hot.sectors) >= LEAST_SHARE]
+    return tuple((hot, text[hot.line - 1].strip()) for hot in shown)
 
 
 def _facts(profile: Profile, time_s: float, task: Task, spec: GpuSpec) -> dict[str, float]:

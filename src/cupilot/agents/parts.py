@@ -136,8 +136,8 @@ def _hot(matter: Matter) -> Part | None:
     guidance = matter.brief.guidance
     if guidance is None or matter.kernel is None or matter.evaluation is None:
         return None
-    found = counters.hot_lines(guidance, matter.kernel.source, matter.evaluation.profile)
-    return Part("hot", tuple(item("hot", hot) for hot in found)) if found else None
+    found = counters.hottest_lines(guidance, matter.kernel.source, matter.evaluation.profile)
+    return Part("hot", tuple(item("hot", hot, text) for hot, text in found)) if found else None
 
 
 # --- strategies ----------------------------------------------------------------------------
@@ -163,21 +163,16 @@ def _parents(matter: Matter) -> Part | None:
 def fitting(matter: Matter) -> tuple[Card, ...]:
     """The cards for this device, precision and, with guidance, zone and limit; those that relieve the limit first."""
     brief, guidance = matter.brief, matter.brief.guidance
-    cards = [
-        card
-        for card in matter.deck.values()
-        if brief.spec.capability >= card.min_capability
-        and (not card.precisions or brief.task.precision in card.precisions)
-    ]
+    cards = matter.deck.usable(capability=brief.spec.capability, precision=brief.task.precision)
     if guidance is None:
-        return tuple(cards)
-    # what the strategy names already has to be there in any case
-    cards = [
+        return cards
+    # cards that the strategy already names are shown in any case
+    relevant = [
         card
         for card in cards
         if guidance.limit in card.relieves or guidance.zone in card.zones or card.name in matter.strategy.cards
     ]
-    return tuple(sorted(cards, key=lambda card: (guidance.limit not in card.relieves, card.name)))
+    return tuple(sorted(relevant, key=lambda card: (guidance.limit not in card.relieves, card.name)))
 
 
 def _cards(matter: Matter) -> Part | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cupilot.cli.choices import positive
 from cupilot.cli.environment import llm_key, llm_keys
 from cupilot.cli.terminal import Terminal
-from cupilot.contracts import Agents, Model
+from cupilot.contracts import ROLES, Agents, Model
 from cupilot.errors import UserError
 from cupilot.evolution.store import FILE, SqliteStore
 from cupilot.records import RunInfo
@@ -21,7 +21,6 @@ from cupilot.strategies import Deck
 if TYPE_CHECKING:
     from cupilot.llm import Usage
 
-ROLES = ("generator", "prophet", "manager", "translator", "revisor")
 EVERY_ROLE = "all"
 REPLAY = "replay/"
 # candidates under way with LLM agents: replies take long (benchmarks/scheduling.py: the device is never idle)

@@ -15,10 +15,10 @@ from cupilot.errors import DeviceError, UserError
 from cupilot.evaluation import Evaluator
 from cupilot.evaluation.profiling import Profiled, Profiler
 from cupilot.gpu import GpuSpec, occupancy
+from cupilot.gpu.hot_lines import hot_lines
 from cupilot.gpu.roofline import Roof, roof_of
 from cupilot.gpu.standing import Position, stand
 from cupilot.gpu.standing import Standing as Place
-from cupilot.gpu.timing import launch_parts, line_seconds
 from cupilot.mcp import answers as say
 from cupilot.mcp.question import Question
 from cupilot.records import Evaluation, Failure, Kernel, Task, Timing, form_of
@@ -29,7 +29,7 @@ from cupilot.toolchain.names import short_name
 from cupilot.toolchain.program import ProgramSource
 
 LAUNCHES, LINES, CARDS, FINDINGS, LOG_LINES = 3, 6, 8, 8, 20
-OUTPUT_CHARACTERS = 4000
+OUTPUT_CHARACTERS, LINE_CHARACTERS = 4000, 120
 SMALLEST = 0.01
 """A smaller part of a time is not told."""
 PROGRAM = "program"
@@ -197,13 +197,8 @@ def _cards(at: Place | None, precision: str, spec: GpuSpec) -> tuple[say.Hint, .
     """Cards for the limit: those for the zone first, and of those the ones that are for this limit above all."""
     if at is None:
         return ()
-    fitting = [
-        card
-        for card in load_deck().values()
-        if at.limit in card.relieves
-        and card.min_capability <= spec.capability
-        and (not card.precisions or precision in card.precisions)
-    ]
+    usable = load_deck().usable(capability=spec.capability, precision=precision)
+    fitting = [card for card in usable if at.limit in card.relieves]
     fitting.sort(key=lambda card: (at.zone not in card.zones, card.relieves.index(at.limit)))
     return tuple(say.Hint(card.name, card.title) for card in fitting[:CARDS])
 
@@ -221,17 +216,13 @@ def _launch(launch: Counted, timing: Timing, spec: GpuSpec, kernel: Kernel) -> s
 
 
 def _hottest(launch: Counted, spec: GpuSpec, text: Sequence[str]) -> tuple[say.HotLine, ...]:
-    costs = {cost.line: cost for cost in launch.lines}
-    instructions = sum(cost.warp_instructions for cost in launch.lines) or 1.0
-    sectors = sum(cost.global_sectors for cost in launch.lines) or 1.0
-    total_s = sum(launch_parts(launch, spec).values()) or 1.0
-    lines = [(line, time_s) for line, time_s in line_seconds(launch, spec) if 1 <= line <= len(text)]
+    known = [hot for hot in hot_lines((launch,), spec) if 1 <= hot.line <= len(text)]
     return tuple(
         say.HotLine(
-            line, text[line - 1].strip()[:120], _number(time_s / total_s),
-            _number(costs[line].warp_instructions / instructions), _number(costs[line].global_sectors / sectors),
+            hot.line, text[hot.line - 1].strip()[:LINE_CHARACTERS], _number(hot.cost), _number(hot.instructions),
+            _number(hot.sectors),
         )
-        for line, time_s in lines[:LINES]
+        for hot in known[:LINES]
     )  # fmt: skip
 
 

@@ -56,6 +56,10 @@ class Deck(Mapping[str, Card]):
         hint = f"did you mean {' or '.join(near)}?" if near else f"known cards are {', '.join(self._cards)}"
         raise DataError(f"there is no card {name!r}; {hint}")
 
+    def usable(self, *, capability: float, precision: str) -> tuple[Card, ...]:
+        """The cards that a device of this compute capability and a task of this precision allow."""
+        return tuple(card for card in self.values() if card.runs_on(capability) and card.allows(precision))
+
     def excluded(self, first: str, second: str) -> bool:
         """Whether two cards cannot be in one strategy; it is enough that one of them says so.
 
