@@ -1,4 +1,4 @@
-"""What a role's reply has to hold, one frozen dataclass each; see `cupilot.llm.ask`."""
+"""The replies that roles are asked for, one frozen dataclass each; see `cupilot.llm.ask`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StrategyReply:
     """A strategy in words."""
 
     moves: tuple[str, ...] = meant(_MOVE)
-    text: str = meant("the idea of the whole in a sentence or two", default="")
+    text: str = meant("the idea of the strategy in a sentence or two", default="")
     reason: str = meant("why it should pay here, in a sentence", default="")
 
 
@@ -44,8 +44,8 @@ class StrategiesReply:
 
 
 @dataclass(frozen=True)
-class SeenMove:
-    """A move that the code makes, and where."""
+class ObservedMove:
+    """A move that the code makes, and a line that shows it."""
 
     move: str = meant(_MOVE)
     quote: str = meant("one line of the source, word for word, in which the move can be seen", default="")
@@ -55,7 +55,7 @@ class SeenMove:
 class AlignReply:
     """What a kernel does, as a strategy."""
 
-    moves: tuple[SeenMove, ...] = meant("the moves that the code really makes")
+    moves: tuple[ObservedMove, ...] = meant("the moves that the code really makes")
     text: str = meant("what the kernel does, in a sentence or two", default="")
 
 

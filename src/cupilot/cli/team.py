@@ -124,7 +124,7 @@ def open_team(
 
 def show_estimate(info: RunInfo, lengths: Lengths, terminal: Terminal) -> None:
     """Calls, tokens and cost before anything is spent: the most it can come to."""
-    from cupilot.agents.planning import plan
+    from cupilot.agents.call_estimate import plan_calls
     from cupilot.evolution.loop import ELITE, REVISIONS
     from cupilot.llm import price_usd
 
@@ -134,7 +134,7 @@ def show_estimate(info: RunInfo, lengths: Lengths, terminal: Terminal) -> None:
         return
     rows, total, known = [], 0.0, True
     most = {"prompt_tokens": lengths.prompt_tokens, "reply_tokens": lengths.reply_tokens}
-    for planned in plan(info, elite=ELITE, revisions=REVISIONS, **most):
+    for planned in plan_calls(info, elite=ELITE, revisions=REVISIONS, **most):
         model = models.get(planned.role, models[EVERY_ROLE])
         price = None if model.startswith(REPLAY) else price_usd(model, planned.prompt_tokens, planned.reply_tokens)
         free = model.startswith(REPLAY)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cupilot.agents.reading import (
+from cupilot.agents.reply_parsing import (
     KERNEL_CHARACTERS,
-    MOST_MOVES,
+    MAX_MOVES,
     TEXT_CHARACTERS,
-    legal,
-    read_kernel,
-    read_strategy,
-    unlike,
+    distinct,
+    make_legal,
+    parse_kernel,
+    parse_strategy,
 )
 from cupilot.records import Failure, Kernel, Move, Strategy
 from cupilot.strategies import canonical, compatible, load_deck, parse, same
@@ -26,7 +26,7 @@ GOOD = "__global__ void k() {}\ntorch::Tensor forward(torch::Tensor x) { k<<<1, 
 
 
 def read(*moves: str, text: str = "", precision: str = "fp32") -> Strategy:
-    return read_strategy(moves, text, DECK, SPEC, precision)
+    return parse_strategy(moves, text, DECK, SPEC, precision)
 
 
 # --- strategies --------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_lines_that_are_no_moves_are_remarked_upon() -> None:
 
 def test_a_flood_of_moves_and_text_is_bounded() -> None:
     strategy = read(*(f"move-{n}  # {'why ' * 500}" for n in range(5000)), text="so " * 10**5)
-    assert len(strategy.moves) == MOST_MOVES
+    assert len(strategy.moves) == MAX_MOVES
     assert len(canonical(strategy)) < 8000
     assert len(strategy.text) <= TEXT_CHARACTERS
 
@@ -100,20 +100,20 @@ def test_legal_strategies_stay_as_they_are() -> None:
     strategy = read(
         "coalesce", "shared-tile(block_m=64, block_n=64, block_k=16)", "register-block(thread_m=4, thread_n=4)"
     )
-    assert legal(strategy, DECK, SPEC, "fp32") == (strategy, [])
+    assert make_legal(strategy, DECK, SPEC, "fp32") == (strategy, [])
 
 
 def test_alike_strategies_are_one() -> None:
     one, two = read("coalesce  # a"), read("unroll(factor=4)")
-    assert unlike([one, read("coalesce  # b"), two], [Strategy()]) == [one, two]
-    assert unlike([one], [one]) == []
+    assert distinct([one, read("coalesce  # b"), two], [Strategy()]) == [one, two]
+    assert distinct([one], [one]) == []
 
 
 # --- kernels -----------------------------------------------------------------------------------
 
 
 def test_a_kernel_is_text_with_an_entry_and_a_device_function() -> None:
-    assert read_kernel(GOOD.replace("\n", "\r\n"), "translate") == Kernel(GOOD)
+    assert parse_kernel(GOOD.replace("\n", "\r\n"), "translate") == Kernel(GOOD)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_kernel_is_text_with_an_entry_and_a_device_function() -> None:
     ],
 )
 def test_what_is_no_kernel_is_a_failure(source: str, kind: str) -> None:
-    failure = read_kernel(source, "translate")
+    failure = parse_kernel(source, "translate")
     assert isinstance(failure, Failure)
     assert (failure.stage, failure.kind) == ("translate", kind)
     assert failure.message
@@ -143,5 +143,5 @@ def test_what_is_no_kernel_is_a_failure(source: str, kind: str) -> None:
 @pytest.mark.parametrize("filler", ["/*\n", "//", '"', "{", "`", "#include \n"])
 def test_reading_takes_no_longer_than_the_text(filler: str) -> None:
     began_s = time.process_time()
-    read_kernel(GOOD + filler * (90_000 // len(filler)), "translate")
+    parse_kernel(GOOD + filler * (90_000 // len(filler)), "translate")
     assert time.process_time() - began_s < 2.0

@@ -1,16 +1,16 @@
-"""How many calls a run may make, and how long they may be: what a dry run tells before money is spent."""
+"""How many model calls a run may make, and how long they may be; used to estimate costs before any are made."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cupilot.agents.asking import asked
+from cupilot.agents.prompting import settings_for
 from cupilot.records import RunInfo
 
 
 @dataclass(frozen=True)
-class Planned:
-    """Calls with one prompt; tokens are the most that one call may have."""
+class PlannedCalls:
+    """Calls with one prompt; tokens are the limits of one call."""
 
     prompt: str
     calls: int
@@ -22,18 +22,18 @@ class Planned:
         return self.prompt.partition("_")[0]
 
 
-def plan(
+def plan_calls(
     info: RunInfo,
     *,
     elite: int,
     revisions: int,
     prompt_tokens: int | None = None,
     reply_tokens: int | None = None,
-) -> tuple[Planned, ...]:
-    """The most calls that a run of this size makes; a reply that cannot be read is asked for once more.
+) -> tuple[PlannedCalls, ...]:
+    """The most calls that a run of this size makes; each may be repeated once, when its reply cannot be parsed.
 
-    ``elite`` individuals of a generation are not bred anew, and each candidate may be revised
-    ``revisions`` times; prompts and replies may be limited further than they are by themselves.
+    ``elite`` individuals of a generation survive unchanged, and each candidate may be revised ``revisions`` times.
+    ``prompt_tokens`` and ``reply_tokens`` lower the limits of `prompts.toml`.
     """
     rounds = info.epochs * (info.generations + 1)
     children = info.epochs * info.generations * max(1, info.population - elite)
@@ -48,9 +48,9 @@ def plan(
         "translator_align": attempts,
         "revisor_repair": candidates * revisions,
     }
-    sizes = {prompt: asked(prompt, prompt_tokens, reply_tokens) for prompt in calls}
+    settings = {prompt: settings_for(prompt, prompt_tokens, reply_tokens) for prompt in calls}
     return tuple(
-        Planned(prompt, count, sizes[prompt].prompt_tokens, sizes[prompt].reply_tokens)
+        PlannedCalls(prompt, count, settings[prompt].prompt_tokens, settings[prompt].reply_tokens)
         for prompt, count in calls.items()
         if count
     )

@@ -1,7 +1,7 @@
-"""From prompt files to text: `prompts/<role>_<purpose>.j2`, sections in `prompts/parts`, entries in `items.j2`.
+"""Prompt templates: `prompts/<role>_<purpose>.j2`, their sections in `prompts/sections`, list entries in `items.j2`.
 
-A prompt file has two blocks, ``system`` and ``user``; an undefined name in any of them is an error.
-Nothing here decides what is shown.
+A prompt file has two blocks, ``system`` and ``user``.  An undefined name is an error.  What a prompt shows is decided
+in `cupilot.agents.prompt_sections`.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from typing import Any
 
 import jinja2
 
-from cupilot.agents.budget import LINE_CHARACTERS, Part, shortened
 from cupilot.agents.counters import quantity
+from cupilot.agents.token_budget import LINE_CHARACTERS, Section, shortened
 
 FOLDER = Path(__file__).parent / "prompts"
 
 
-def block(prompt: str, name: str, **values: Any) -> str:
+def render_block(prompt: str, name: str, **values: Any) -> str:
     """One block of a prompt file."""
     template = _environment().get_template(f"{prompt}.j2")
     return "".join(template.blocks[name](template.new_context(values))).strip()
 
 
-def section(part: Part) -> str:
+def render_section(section: Section) -> str:
     """A section of a prompt, with its heading."""
-    return _environment().get_template(f"parts/{part.name}.j2").render(body=part.body, **part.values).strip()
+    template = _environment().get_template(f"sections/{section.name}.j2")
+    return template.render(body=section.body, **section.values).strip()
 
 
-def item(kind: str, *values: Any) -> str:
+def render_item(kind: str, *values: Any) -> str:
     """One entry of a section."""
     macro = getattr(_environment().get_template("items.j2").module, kind)
     return str(macro(*values)).strip()
@@ -50,7 +51,7 @@ def _environment() -> jinja2.Environment:
 
 
 def fenced(text: str, name: str = "") -> str:
-    """A block of data between fences that nothing inside can close."""
+    """A fenced block that no text inside can close."""
     text = printable(text).strip("\n")
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -58,10 +59,10 @@ def fenced(text: str, name: str = "") -> str:
 
 
 def one_line(text: str, characters: int = LINE_CHARACTERS) -> str:
-    """A text of others as part of a line."""
+    """Untrusted text on one line, shortened."""
     return shortened(" ".join(printable(text).split()), characters)
 
 
 def printable(text: str) -> str:
-    """Control and direction characters, with which text can be hidden, become visible."""
+    """Replaces control and direction characters, which could hide text, by a visible character."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from prompt_samples import BRIEF, DECK, GOLDEN, GUIDED, KERNEL, SAMPLES, SOURCE, UNGUIDED, Sample, guided
 
-from cupilot.agents.asking import asks, request_for
-from cupilot.agents.budget import tokens_in
-from cupilot.agents.parts import SECTIONS
-from cupilot.agents.wording import FOLDER, fenced, one_line
+from cupilot.agents.prompt_sections import SECTIONS
+from cupilot.agents.prompting import build_request, prompt_settings
+from cupilot.agents.templates import FOLDER, fenced, one_line
+from cupilot.agents.token_budget import estimate_tokens
 from cupilot.contracts import ROLES, Brief
 from cupilot.gpu.catalogue import load_spec
 from cupilot.llm import role_of
@@ -28,7 +28,7 @@ def test_prompts_are_as_agreed(name: str) -> None:
 
 def test_every_prompt_file_is_asked_for_and_golden() -> None:
     files = {path.stem for path in FOLDER.glob("*_*.j2") if path.stem.partition("_")[0] in ROLES}
-    assert files == set(asks()) == set(GUIDED)
+    assert files == set(prompt_settings()) == set(GUIDED)
     assert {path.stem for path in GOLDEN.glob("*.txt")} == set(SAMPLES)
 
 
@@ -37,7 +37,7 @@ def test_a_prompt_names_its_role_first(name: str) -> None:
     request = SAMPLES[name].request()
     assert request.messages[0].text.startswith(f"# role: {name.partition('_')[0]}\n")
     assert role_of(request) == name.partition("_")[0]
-    assert request.sample == SAMPLES[name].matter.brief.sample
+    assert request.sample == SAMPLES[name].context.brief.sample
 
 
 # --- guidance --------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def test_guidance_shows_only_the_counters_of_the_limit() -> None:
     assert "shared-memory" not in section(text, "Counters that matter here")
     latency = replace(BRIEF, guidance=replace(BRIEF.guidance, limit="latency", zone="latency-bound"))
     sample = GUIDED["translator_write"]
-    other = replace(sample, matter=replace(sample.matter, brief=latency)).text()
+    other = replace(sample, context=replace(sample.context, brief=latency)).text()
     assert "warps resident on a multiprocessor: 64 of at most 64" in section(other, "Counters that matter here")
     assert "DRAM reads" not in other
 
@@ -102,16 +102,16 @@ def test_hidden_characters_become_visible() -> None:
     hidden = "a\u202eb\x00c\u200bd\ud800"
     assert one_line(hidden) == "a\N{REPLACEMENT CHARACTER}b" + "\N{REPLACEMENT CHARACTER}".join(["", "c", "d", ""])
     kernel = Kernel(SOURCE + "// \u202e\x1b[2J\n")
-    request = request_for("translator_align", guided(BRIEF, kernel=kernel))
+    request = build_request("translator_align", guided(BRIEF, kernel=kernel))
     assert not re.search("[\u202e\x1b]", request.messages[1].text)
 
 
 def test_messages_do_not_depend_on_addresses() -> None:
     sample = GUIDED["revisor_repair"]
-    failure = sample.matter.evaluation.failure
+    failure = sample.context.evaluation.failure
     moved = replace(failure, message=failure.message.replace("0x7f3a5c001000", "0x7e0000042000"))
-    evaluation = replace(sample.matter.evaluation, failure=moved)
-    assert replace(sample, matter=replace(sample.matter, evaluation=evaluation)).text() == sample.text()
+    evaluation = replace(sample.context.evaluation, failure=moved)
+    assert replace(sample, context=replace(sample.context, evaluation=evaluation)).text() == sample.text()
 
 
 def test_a_failure_shows_its_line_with_context() -> None:
@@ -127,8 +127,8 @@ def test_what_spilled_is_told_to_those_who_come_after() -> None:
     launch = replace(profile.launches[0], resources=Resources(255, spill_bytes=96))
     spilled = replace(slow, evaluation=replace(slow.evaluation, profile=replace(profile, launches=(launch,))))
     sample = GUIDED["translator_write"]
-    matter = replace(sample.matter, brief=replace(sample.matter.brief, tried=(spilled,)))
-    shown = replace(sample, matter=matter).text()
+    context = replace(sample.context, brief=replace(sample.context.brief, tried=(spilled,)))
+    shown = replace(sample, context=context).text()
     assert "RIGHT BUT NOT FASTER: 0.009 ms, modelled; registers spilled, 96 bytes per thread" in shown
     assert "spilled" not in sample.text()
 
@@ -143,16 +143,16 @@ HUGE = Kernel("\n".join(f"float value_{n} = 0.0f;  // {'x' * 60}" for n in range
 def test_prompts_keep_to_their_tokens(prompt: str, window: int | None) -> None:
     sample = GUIDED[prompt]
     brief = replace(
-        sample.matter.brief,
+        sample.context.brief,
         task=replace(TASK, source=TASK.source * 500),
         tried=BRIEF.tried * 100,
         similar=BRIEF.similar * 100,
         parents=BRIEF.parents * 50,
     )
-    matter = replace(sample.matter, brief=brief, deck=load_deck(), kernel=HUGE, failed="no\n" * 9000)
-    request = replace(sample, matter=matter, tokens=window).request()
-    asked = sum(tokens_in(message.text) for message in request.messages)
-    assert asked <= (window or asks()[prompt].prompt_tokens) + 20
+    context = replace(sample.context, brief=brief, deck=load_deck(), kernel=HUGE, reply_problem="no\n" * 9000)
+    request = replace(sample, context=context, tokens=window).request()
+    asked = sum(estimate_tokens(message.text) for message in request.messages)
+    assert asked <= (window or prompt_settings()[prompt].prompt_tokens) + 20
     assert "left out here for length]" in request.messages[1].text
     assert request.messages[1].text.rstrip().splitlines()[-1].startswith(("Answer with", "which kind of change"))
 
@@ -189,8 +189,8 @@ def test_every_precision_has_rules(precision: str) -> None:
 
 
 def test_every_section_is_used_and_has_a_template() -> None:
-    used = {part for ask in asks().values() for part in ask.parts}
-    assert used == set(SECTIONS) == {path.stem for path in (FOLDER / "parts").glob("*.j2")}
+    used = {name for settings in prompt_settings().values() for name in settings.sections}
+    assert used == set(SECTIONS) == {path.stem for path in (FOLDER / "sections").glob("*.j2")}
 
 
 def test_the_samples_use_their_own_deck() -> None:
