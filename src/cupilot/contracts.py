@@ -262,12 +262,18 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model answered, and what it cost."""
+    """What a model answered, and the tokens it took.
+
+    ``cut``: the reply ended at its token limit (None: the model does not say).  ``estimated``: the tokens are an
+    estimate, because the server did not count them.
+    """
 
     text: str
     input_tokens: int
     output_tokens: int
     model: str
+    cut: bool | None = None
+    estimated: bool = False
 
 
 class Model(Protocol):

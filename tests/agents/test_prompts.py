@@ -11,10 +11,9 @@ from prompt_samples import BRIEF, DECK, GOLDEN, GUIDED, KERNEL, SAMPLES, SOURCE,
 from cupilot.agents.prompt_sections import SECTIONS
 from cupilot.agents.prompting import build_request, prompt_settings
 from cupilot.agents.templates import FOLDER, fenced, one_line
-from cupilot.agents.token_budget import estimate_tokens
 from cupilot.contracts import ROLES, Brief
 from cupilot.gpu.catalogue import load_spec
-from cupilot.llm import role_of
+from cupilot.llm import estimate_tokens, role_of
 from cupilot.records import Argument, Kernel, Resources, Task, TensorSpec
 from cupilot.strategies import LIMITS, ZONES, load_deck
 from cupilot.testing.samples import SPEC, TASK

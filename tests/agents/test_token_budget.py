@@ -12,13 +12,13 @@ from cupilot.agents.token_budget import (
     Section,
     SectionSize,
     cut_section,
-    estimate_tokens,
     fit_sections,
     lines_of,
     section_sizes,
     shortened,
 )
 from cupilot.errors import DataError
+from cupilot.llm import estimate_tokens
 
 TABLE = {"small": SectionSize(100, 20), "large": SectionSize(1000, 100), "huge": SectionSize(5000, 200)}
 

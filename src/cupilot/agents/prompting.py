@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from cupilot.agents.prompt_sections import PromptContext, build_section
 from cupilot.agents.templates import render_block, render_section
-from cupilot.agents.token_budget import estimate_tokens, fit_sections, section_sizes
+from cupilot.agents.token_budget import fit_sections, section_sizes
 from cupilot.contracts import ROLES, Message, Model, Reply, Request
 from cupilot.errors import DataError
-from cupilot.llm import Parsed, Unparsable, ask
+from cupilot.llm import Parsed, Unparsable, ask, estimate_tokens
 from cupilot.records import from_plain
 
 OnCall = Callable[[str, Request, Reply], None]

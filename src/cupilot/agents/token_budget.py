@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cupilot.errors import DataError
+from cupilot.llm import estimate_tokens
 from cupilot.records import from_plain
 
 LINE_CHARACTERS = 400
@@ -113,11 +114,6 @@ def cut_section(section: Section, tokens: int) -> Section:
         last = len(items)
     mark = f"[{last - first} of {len(items)} {section.noun} left out here for length]"
     return replace(section, items=(*items[:first], mark, *items[last:]))
-
-
-def estimate_tokens(text: str) -> int:
-    """Four characters to a token, rounded up: rather too many than too few."""
-    return -(-len(text) // 4)
 
 
 def lines_of(text: str) -> tuple[str, ...]:

@@ -104,15 +104,15 @@ def open_team(
 
         return Team(Expert())
     from cupilot.agents import LlmAgents
-    from cupilot.llm import Capped, Recorder, SqliteBook, Usage
+    from cupilot.llm import CappedModel, Recorder, SqliteCallLog, Usage
 
     usage, closing = Usage(), ExitStack()
     (lengths,) = store.once("lengths", Lengths, lambda: (lengths,))
-    book = SqliteBook(store.path)
-    closing.callback(book.close)
+    log = SqliteCallLog(store.path)
+    closing.callback(log.close)
     caps = info.budget.tokens, info.budget.usd
     opened = {
-        role: Recorder(Capped(_open(model, info.task, replay, closing), usage, *caps), book, usage)
+        role: Recorder(CappedModel(_open(model, info.task, replay, closing), usage, *caps), log, usage)
         for role, model in info.models
     }
     agents = LlmAgents(
@@ -150,12 +150,12 @@ def show_estimate(info: RunInfo, lengths: Lengths, terminal: Terminal) -> None:
 
 
 def _open(name: str, task: str, replay: str | None, closing: ExitStack) -> Model:
-    from cupilot.llm import LabelledReplay, Replay, SqliteBook, open_model
+    from cupilot.llm import LabelledReplay, Replay, SqliteCallLog, open_model
 
     if replay is not None:
-        book = SqliteBook(Path(replay) / FILE, readonly=True)
-        closing.callback(book.close)
-        return Replay(book, name)
+        log = SqliteCallLog(Path(replay) / FILE, readonly=True)
+        closing.callback(log.close)
+        return Replay(log, name)
     if name.startswith(REPLAY):
         return LabelledReplay(transcript(Path(name.removeprefix(REPLAY)), task), name)
     keys: Mapping[str, str] = llm_keys()

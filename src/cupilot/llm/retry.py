@@ -1,4 +1,8 @@
-"""Waiting and asking again, and the one place that limits how many calls run at once."""
+"""Retries with exponential backoff, and the limit on concurrent calls.
+
+The SDKs' own retries are switched off: they do not cover a body that breaks off while it is read, and they would hold
+the semaphore while they wait.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +11,32 @@ from contextlib import AbstractContextManager
 from random import Random
 
 from cupilot.contracts import Model, Reply, Request
-from cupilot.llm.answer import Unavailable
+from cupilot.llm.errors import Unavailable
 
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
-LONGEST_ASKED_WAIT_S = 300.0
+LONGEST_RETRY_AFTER_S = 300.0
 
 
-class Patient:
-    """A model that is asked again when it is unavailable, each time after about twice the wait.
+class RetryingModel:
+    """Retries while the model is unavailable; the nominal wait doubles each time.
 
-    A wait is drawn evenly between half and the whole of its nominal length, so that callers that failed
-    together do not come back together; what the server asks for is waited at least.  A server that asks for
-    more than five minutes is not waited for.  ``gate`` (a semaphore) is held while a call is under
-    way and not while waiting; give several models the same one to limit them together.
+    The actual wait is drawn between half and all of the nominal one, so that callers that failed together do not retry
+    together, and is at least the server's Retry-After.  A server that asks for more than five minutes is given up.
+    ``semaphore`` is held during a call but not while waiting; several models may share one.
     """
 
     def __init__(
         self,
         model: Model,
         retries: int,
-        gate: AbstractContextManager[object],
+        semaphore: AbstractContextManager[object],
         sleep: Callable[[float], None],
         rng: Random,
     ) -> None:
         self._model = model
         self._retries = retries
-        self._gate = gate
+        self._semaphore = semaphore
         self._sleep = sleep
         self._rng = rng
 
@@ -46,11 +49,11 @@ class Patient:
         while True:
             tries += 1
             try:
-                with self._gate:
+                with self._semaphore:
                     return self._model.complete(request)
             except Unavailable as error:
                 asked_s = error.retry_after_s or 0.0
-                if asked_s > LONGEST_ASKED_WAIT_S:
+                if asked_s > LONGEST_RETRY_AFTER_S:
                     raise Unavailable(f"{error}; it asks to wait {asked_s:.0f} s", asked_s) from None
                 if tries > self._retries:
                     raise Unavailable(f"{error}; asked {tries} times", error.retry_after_s) from None

@@ -1,4 +1,4 @@
-"""From a model's name to a model that can be asked."""
+"""Opens a model by its name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from cupilot.contracts import Model
 from cupilot.errors import ModelError
-from cupilot.llm.answer import Refused
-from cupilot.llm.chat import Chat
-from cupilot.llm.patience import Patient
-from cupilot.llm.providers import choose
+from cupilot.llm.chat import ChatModel
+from cupilot.llm.errors import RequestRejected
+from cupilot.llm.providers import parse_model_name
+from cupilot.llm.retry import RetryingModel
 
-CALLS_AT_ONCE = 8
+CONCURRENT_CALLS = 8
 
 
 def open_model(
@@ -27,26 +27,26 @@ def open_model(
     base_url: str | None = None,
     timeout_s: float = 600.0,
     retries: int = 5,
-    gate: AbstractContextManager[object] | None = None,
+    semaphore: AbstractContextManager[object] | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     rng: Random | None = None,
 ) -> Model:
     """The model called ``provider/name`` or ``provider/name@URL``; nothing is sent yet.
 
-    ``keys`` are the key variables that are set, by name.  ``timeout_s`` is per attempt.  Without a
-    ``gate`` this model has one of its own, for eight calls at once.
+    ``keys`` are API keys by the name of their environment variable.  ``timeout_s`` is per attempt.  Without a
+    ``semaphore`` this model has one of its own, for eight concurrent calls.
     """
-    choice = choose(name, base_url)
+    choice = parse_model_name(name, base_url)
     key = keys.get(choice.provider.key, "").strip()
     if choice.provider.needs_key and not key:
-        raise Refused(f"{choice.name} needs a key: the environment variable {choice.provider.key} is not set")
+        raise RequestRejected(f"{choice.name} needs a key: the environment variable {choice.provider.key} is not set")
     if not key.isascii() or not key.isprintable():
-        raise Refused(f"{choice.name}: what is in {choice.provider.key} cannot be a key")
+        raise RequestRejected(f"{choice.name}: what is in {choice.provider.key} cannot be a key")
     sdk = _sdk(choice.provider.sdk, choice.name)
     dialect = import_module(f"cupilot.llm.dialects.{choice.provider.sdk}").connect(sdk, choice, key, timeout_s)
-    chat = Chat(choice, dialect, key, timeout_s, clock)
-    return Patient(chat, retries, gate or BoundedSemaphore(CALLS_AT_ONCE), sleep, rng or Random())
+    chat = ChatModel(choice, dialect, key, timeout_s, clock)
+    return RetryingModel(chat, retries, semaphore or BoundedSemaphore(CONCURRENT_CALLS), sleep, rng or Random())
 
 
 def _sdk(package: str, name: str) -> Any:

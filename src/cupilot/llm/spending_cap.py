@@ -1,17 +1,17 @@
-"""A model that may be asked only while there is something left to spend."""
+"""A cap on what models may spend."""
 
 from __future__ import annotations
 
 from cupilot.contracts import Model, Reply, Request
-from cupilot.llm.answer import OverBudget
 from cupilot.llm.cost import Usage
+from cupilot.llm.errors import OverBudget
 
 
-class Capped:
-    """Looks at what is spent before each call; calls under way at that moment may still go over the cap.
+class CappedModel:
+    """Raises `OverBudget` instead of asking the model once a cap is reached; calls in flight may still exceed it.
 
-    ``usage`` is the total of all models that share the caps, and added to by others.  A model whose price is not
-    known costs nothing here.
+    ``usage`` is the total of all models that share the caps; it is updated elsewhere.  A model of unknown price counts
+    as free.
     """
 
     def __init__(self, model: Model, usage: Usage, tokens: int | None, usd: float | None) -> None:

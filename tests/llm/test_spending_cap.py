@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cupilot.contracts import Message, Request
-from cupilot.llm import Capped, OverBudget, Recorder, Scripted, SqliteBook, Usage
+from cupilot.llm import CappedModel, OverBudget, Recorder, Scripted, SqliteCallLog, Usage
 
 
 def request(sample: int) -> Request:
@@ -21,8 +21,8 @@ def test_no_call_is_made_once_a_cap_is_reached(
     tmp_path: Path, tokens: int | None, usd: float | None, said: str
 ) -> None:
     model, usage = Scripted(["a"] * 5), Usage()
-    capped = Capped(model, usage, tokens, usd)
-    recorder = Recorder(capped, SqliteBook(tmp_path / "calls.sqlite"), usage, lambda *call: 0.01)
+    capped = CappedModel(model, usage, tokens, usd)
+    recorder = Recorder(capped, SqliteCallLog(tmp_path / "calls.sqlite"), usage, lambda *call: 0.01)
     assert capped.name == model.name
     recorder.complete(request(0))
     recorder.complete(request(1))
@@ -37,9 +37,9 @@ def test_no_call_is_made_once_a_cap_is_reached(
 
 def test_what_was_paid_before_counts_once(tmp_path: Path) -> None:
     path = tmp_path / "calls.sqlite"
-    Recorder(Scripted(["a"]), SqliteBook(path)).complete(request(0))
+    Recorder(Scripted(["a"]), SqliteCallLog(path)).complete(request(0))
     usage = Usage()
-    again = Recorder(Capped(Scripted([]), usage, 4, None), SqliteBook(path), usage)
+    again = Recorder(CappedModel(Scripted([]), usage, 4, None), SqliteCallLog(path), usage)
     for _ in range(3):
         again.complete(request(0))
     assert (usage.spent.calls, usage.spent.tokens) == (1, 4)

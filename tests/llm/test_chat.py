@@ -12,9 +12,9 @@ import fakeserver as fake
 import pytest
 from fakeserver import FakeServer
 
-from cupilot.contracts import Message, Model, Request
+from cupilot.contracts import Message, Model, Reply, Request
 from cupilot.errors import ModelError
-from cupilot.llm import Answer, Refused, Unavailable
+from cupilot.llm import RequestRejected, Unavailable
 from cupilot.llm.chat import BODY_LIMIT_BYTES
 from cupilot.testing import ModelContract
 
@@ -53,7 +53,7 @@ class TestAnthropic(ModelContract):
         server = serve(fake.anthropic_says("<think>hm</think>Hello.", stop="max_tokens"))
         model = connect(server, "anthropic/m", keys={"ANTHROPIC_API_KEY": KEY})
         asked = Request(ASKED.messages, schema=SCHEMA, max_tokens=9)
-        assert model.complete(asked) == Answer("Hello.", 10, 5, "anthropic/m", cut=True)
+        assert model.complete(asked) == Reply("Hello.", 10, 5, "anthropic/m", cut=True)
         sent = server.requests[0]
         assert (sent["system"], sent["max_tokens"]) == ("Be brief.", 9)
         assert sent["messages"] == [{"role": "user", "content": "Say hello."}]
@@ -81,7 +81,7 @@ class TestAnthropic(ModelContract):
 
 def test_a_plain_exchange(serve: Serve, connect: Connect) -> None:
     server = serve(fake.says("Hello."))
-    assert connect(server).complete(ASKED) == Answer("Hello.", 7, 5, "local/m")
+    assert connect(server).complete(ASKED) == Reply("Hello.", 7, 5, "local/m", cut=False)
     assert server.paths == ["/v1/chat/completions"]
     assert server.requests[0] == {
         "model": "m",
@@ -128,7 +128,7 @@ def test_what_a_reasoning_model_does_not_take_is_left_out(serve: Serve, connect:
 
 def test_a_request_that_stays_unwelcome_is_refused(serve: Serve, connect: Connect) -> None:
     server = serve(fake.fails(400, "response_format, temperature, seed and max_tokens: I take nothing at all"))
-    with pytest.raises(Refused, match=r"did not take the request \(status 400: response_format"):
+    with pytest.raises(RequestRejected, match=r"did not accept the request \(status 400: response_format"):
         connect(server).complete(Request(ASKED.messages, schema=SCHEMA))
     assert len(server.requests) == 5, "two weaker forms, no temperature, no seed; there was no room for thinking"
 
@@ -148,17 +148,17 @@ def test_thinking_is_dropped(serve: Serve, connect: Connect, behaviour: fake.Beh
 
 def test_a_cut_reply_says_so(serve: Serve, connect: Connect) -> None:
     reply = connect(serve(fake.says("Hel", finish="length"))).complete(ASKED)
-    assert reply == Answer("Hel", 7, 5, "local/m", cut=True)
+    assert reply == Reply("Hel", 7, 5, "local/m", cut=True)
 
 
 def test_thinking_that_used_up_the_tokens_leaves_an_empty_cut_reply(serve: Serve, connect: Connect) -> None:
     reply = connect(serve(fake.says(None, finish="length", reasoning_content="hm"))).complete(ASKED)
-    assert reply == Answer("", 7, 5, "local/m", cut=True)
+    assert reply == Reply("", 7, 5, "local/m", cut=True)
 
 
 def test_uncounted_tokens_are_estimated_and_marked(serve: Serve, connect: Connect) -> None:
     reply = connect(serve(fake.says("x" * 40, usage=None))).complete(ASKED)
-    assert reply == Answer("x" * 40, 4, 10, "local/m", estimated=True)
+    assert reply == Reply("x" * 40, 5, 10, "local/m", cut=False, estimated=True)
 
 
 def test_hidden_thinking_counts_as_output(serve: Serve, connect: Connect) -> None:
@@ -215,12 +215,14 @@ def test_does_not_wait_for_hours(serve: Serve, connect: Connect, waits_s: list[f
     [
         pytest.param(fake.drops_before_answering, "cannot be reached", id="dropped"),
         pytest.param(fake.drops_in_the_middle, "broke off", id="dropped in the middle"),
-        pytest.param(fake.sends(b'{"choices": [{]'), "no reply: .*choices", id="garbage"),
-        pytest.param(fake.sends(b"<html>502</html>", content_type="text/html"), "no reply: <html>", id="a page"),
-        pytest.param(fake.sends(b"[]"), "no reply", id="another JSON"),
-        pytest.param(fake.sends(b'{"choices": []}'), "no reply", id="no choices"),
-        pytest.param(fake.sends(b'{"choices": [{"message": {"content": 7}}]}'), "no reply", id="a number"),
-        pytest.param(fake.sends(b'{"choices":' + b"[" * 100_000), "no reply", id="nested without end"),
+        pytest.param(fake.sends(b'{"choices": [{]'), "other than a reply: .*choices", id="garbage"),
+        pytest.param(
+            fake.sends(b"<html>502</html>", content_type="text/html"), "other than a reply: <html>", id="a page"
+        ),
+        pytest.param(fake.sends(b"[]"), "other than a reply", id="another JSON"),
+        pytest.param(fake.sends(b'{"choices": []}'), "other than a reply", id="no choices"),
+        pytest.param(fake.sends(b'{"choices": [{"message": {"content": 7}}]}'), "other than a reply", id="a number"),
+        pytest.param(fake.sends(b'{"choices":' + b"[" * 100_000), "other than a reply", id="nested without end"),
         pytest.param(fake.sends(b'{"error": {"code": 429, "message": "slow"}}'), "for now .*slow", id="200 but 429"),
     ],
 )
@@ -231,7 +233,7 @@ def test_other_failures_that_may_pass(
     with pytest.raises(Unavailable, match=said):
         connect(server, retries=0).complete(ASKED)
     server = serve(behaviour, fake.says("Hello."))
-    assert connect(server).complete(ASKED).text == "Hello.", "the same failure, this time with patience"
+    assert connect(server).complete(ASKED).text == "Hello.", "the same failure, this time with retries"
     assert len(waits_s) == 1
 
 
@@ -264,7 +266,7 @@ def test_nobody_there(serve: Serve, connect: Connect) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "said"),
     [
-        (fake.fails(400, "bad"), "did not take the request"),
+        (fake.fails(400, "bad"), "did not accept the request"),
         (fake.fails(401, "who?"), "wants a key, and LOCAL_LLM_API_KEY is not set"),
         (fake.fails(402, "pay"), "no credit left"),
         (fake.fails(403, "no"), "may not use this model"),
@@ -277,14 +279,14 @@ def test_asks_once_when_asking_again_would_not_help(
     serve: Serve, connect: Connect, behaviour: fake.Behaviour, said: str
 ) -> None:
     server = serve(behaviour)
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(RequestRejected, match=said):
         connect(server).complete(ASKED)
     assert len(server.requests) == 1
 
 
 def test_a_request_without_a_question(serve: Serve, connect: Connect) -> None:
     server = serve(fake.says("Hello."))
-    with pytest.raises(Refused, match="at least one message"):
+    with pytest.raises(RequestRejected, match="at least one message"):
         connect(server).complete(Request((Message("system", "Be brief."),)))
     assert server.requests == []
 
@@ -299,7 +301,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def test_a_wrong_key_names_its_variable(serve: Serve, connect: Connect) -> None:
-    with pytest.raises(Refused, match="did not accept the key in OPENAI_API_KEY"):
+    with pytest.raises(RequestRejected, match="did not accept the key in OPENAI_API_KEY"):
         connect(serve(fake.fails(401)), "openai/m", keys={"OPENAI_API_KEY": KEY}).complete(ASKED)
 
 
@@ -346,8 +348,8 @@ def test_the_gate_limits_calls_of_all_models_that_share_it(serve: Serve, connect
             running -= 1
         fake.says("Hello.")(handler, body)
 
-    server, gate = serve(behave), threading.BoundedSemaphore(2)
-    models = [connect(server, gate=gate), connect(server, "vllm/m", gate=gate)]
+    server, semaphore = serve(behave), threading.BoundedSemaphore(2)
+    models = [connect(server, semaphore=semaphore), connect(server, "vllm/m", semaphore=semaphore)]
     replies: list[str] = []
     threads = [
         threading.Thread(target=lambda model=model: replies.append(model.complete(ASKED).text)) for model in models * 3

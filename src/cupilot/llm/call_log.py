@@ -1,4 +1,4 @@
-"""Two books for recorded calls: a table in an SQLite file, and a file of JSON lines."""
+"""Logs of recorded calls: a table in an SQLite file, or a file of JSON lines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 from cupilot.contracts import Reply, Request
 from cupilot.database import open_database
 from cupilot.errors import DataError, StoreError
-from cupilot.llm.recording import Call, abridged, as_answer
+from cupilot.llm.recording import RecordedCall, abridged
 from cupilot.llm.role import role_of
 from cupilot.records import from_plain, to_plain
 
-# the columns beside `record` are copies, for people who look with the sqlite3 shell
+# the columns besides `record` are copies, for reading with the sqlite3 shell
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS llm_call (key TEXT PRIMARY KEY, added INTEGER NOT NULL, role TEXT NOT NULL,"
     " model TEXT NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, price_usd REAL,"
@@ -25,11 +25,11 @@ _TABLE = (
 )
 
 
-class SqliteBook:
-    """Calls in full, in a table of its own; the file may be a run's.
+class SqliteCallLog:
+    """Complete calls in a table of their own; the file may be a run's store.
 
-    A call is on disk when `put` returns.  Other processes may read and write the file meanwhile.
-    ``readonly`` is for replaying: the file is then not touched, and has to hold recorded calls.
+    A call is on disk when `put` returns.  Other processes may read and write the file at the same time.
+    ``readonly`` is for replaying: the file is not changed, and must contain recorded calls.
     """
 
     def __init__(self, path: Path, *, readonly: bool = False) -> None:
@@ -51,14 +51,14 @@ class SqliteBook:
         return self._decode(rows[0][0]).reply if rows else None
 
     def put(self, key: str, request: Request, reply: Reply, price_usd: float | None) -> None:
-        call = Call(key, reply.model, request, as_answer(reply), price_usd)
+        call = RecordedCall(key, reply.model, request, reply, price_usd)
         self._rows(
             "INSERT OR IGNORE INTO llm_call VALUES (?, (SELECT count(*) FROM llm_call), ?, ?, ?, ?, ?, ?)",
             key, role_of(request), reply.model, reply.input_tokens, reply.output_tokens, price_usd,
             json.dumps(to_plain(call)),
         )  # fmt: skip
 
-    def calls(self) -> Iterator[Call]:
+    def calls(self) -> Iterator[RecordedCall]:
         for row in self._rows("SELECT record FROM llm_call ORDER BY added"):
             yield self._decode(row[0])
 
@@ -70,24 +70,24 @@ class SqliteBook:
         with self._lock:
             return self._database.execute(statement, *values)
 
-    def _decode(self, text: str) -> Call:
+    def _decode(self, text: str) -> RecordedCall:
         try:
-            return from_plain(Call, json.loads(text))
+            return from_plain(RecordedCall, json.loads(text))
         except (ValueError, DataError) as error:
             raise StoreError(f"{self._path} holds a call that cannot be read: {error}") from error
 
 
-class JsonLinesBook:
-    """One call per line, the prompt's texts as digests: small, and readable in a diff.
+class JsonLinesCallLog:
+    """One call per line with digests of the prompt's texts: small, and readable in a diff.
 
-    The whole file is held in memory.  A last line that was not written to its end (the process was
-    killed) is dropped; any other line that cannot be read is an error.
+    The whole file is held in memory.  An incomplete last line, of a process that was killed, is dropped; any other line
+    that cannot be read is an error.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = Lock()
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, RecordedCall] = {}
         try:
             text = path.read_text(encoding="utf-8") if path.exists() else ""
         except (OSError, UnicodeDecodeError) as error:
@@ -103,13 +103,13 @@ class JsonLinesBook:
 
     def put(self, key: str, request: Request, reply: Reply, price_usd: float | None) -> None:
         kept = replace(request, messages=tuple(abridged(message) for message in request.messages))
-        call = Call(key, reply.model, kept, as_answer(reply), price_usd)
+        call = RecordedCall(key, reply.model, kept, reply, price_usd)
         with self._lock:
             if key not in self._calls:
                 self._append(json.dumps(to_plain(call)))
                 self._calls[key] = call
 
-    def calls(self) -> Iterator[Call]:
+    def calls(self) -> Iterator[RecordedCall]:
         with self._lock:
             return iter(tuple(self._calls.values()))
 
@@ -123,8 +123,8 @@ class JsonLinesBook:
             raise StoreError(f"{self._path} cannot be written: {error.strerror}") from error
         self._rest = ""
 
-    def _decode(self, line: str, number: int) -> Call:
+    def _decode(self, line: str, number: int) -> RecordedCall:
         try:
-            return from_plain(Call, json.loads(line))
+            return from_plain(RecordedCall, json.loads(line))
         except (ValueError, DataError) as error:
             raise StoreError(f"{self._path}, line {number}: {error}") from error

@@ -1,4 +1,4 @@
-"""The few sentences this layer itself adds to a conversation; they are files in `prompts`."""
+"""The sentences that this package adds to a conversation; they are files in `prompts`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def _environment() -> Environment:
     return Environment(loader=PackageLoader("cupilot.llm", "prompts"), undefined=StrictUndefined, autoescape=False)
 
 
-def worded(template: str, **values: str) -> str:
-    """A template of `prompts` with its values."""
+def render(template: str, **values: str) -> str:
+    """A template of `prompts`, filled in."""
     return _environment().get_template(f"{template}.j2").render(**values)
