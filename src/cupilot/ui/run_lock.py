@@ -1,7 +1,7 @@
-"""Whether some process is at work on a run: who writes holds a lock beside the store.
+"""Whether a run is running: its process holds a lock beside the store.
 
-Asked of the kernel (``/proc/locks``), not by trying: an onlooker who takes the lock for a moment would turn away a run
-that begins just then.  Needs Linux; a process of another container may not be seen.
+The lock is looked up in ``/proc/locks``.  Trying to take it could make a run fail that starts at that moment.  Needs
+Linux; a process in another container may not be visible.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ LOCKS = Path("/proc/locks")
 PROCESSES = Path("/proc")
 
 
-def is_written(folder: Path) -> bool:
-    """Whether the run in this folder is going on."""
+def is_running(folder: Path) -> bool:
+    """Whether a process is working on the run in this folder."""
     try:
         lock = (folder / LOCK).stat()
         text = LOCKS.read_text(encoding="ascii")
     except OSError:
         return False
-    return any(_has_open(pid, lock) for pid in holders(text, lock.st_ino))
+    return any(_has_open(pid, lock) for pid in lock_holders(text, lock.st_ino))
 
 
-def holders(text: str, inode: int) -> Iterator[int]:
-    """The processes that hold a lock on a file of this number, of whatever file system."""
+def lock_holders(text: str, inode: int) -> Iterator[int]:
+    """The processes that hold a lock on a file with this inode number, on any file system."""
     for line in text.splitlines():
         fields = line.split()
-        # "1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF"; those that wait have an arrow after the number
+        # "1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF"; waiting processes have an arrow after the number
         if len(fields) == 8 and fields[1] == "FLOCK" and fields[3] == "WRITE" and fields[5].endswith(f":{inode}"):
             yield int(fields[4])
 
 
 def _has_open(pid: int, lock: os.stat_result) -> bool:
-    """File systems number their files each for itself, so the process must have this one open."""
+    """Whether the process has this file open: inode numbers are unique only within a file system."""
     try:
         descriptors = list((PROCESSES / str(pid) / "fd").iterdir())
     except FileNotFoundError:
         return False
     except PermissionError:
-        return True  # somebody else's process; the number is all there is to go by
+        return True  # another user's process: only the inode number is known
     for descriptor in descriptors:
         try:
             if os.path.samestat(descriptor.stat(), lock):

@@ -1,4 +1,4 @@
-"""What the form for a new run asks for: checked, and turned into the arguments of ``cupilot optimize``."""
+"""The form for a new run: checked, and turned into the arguments of ``cupilot optimize``."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cupilot.evolution.store import FILE, next_folder
 from cupilot.ui.paths import below, is_plain
 
 TASKS = "tasks"
-"""The folder below the runs folder that pasted tasks are saved in."""
-LARGEST = 1000
+"""The folder for pasted tasks, in the runs folder."""
+LARGEST_NUMBER = 1000
 SEEDS = 2**31
 TASK_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,59}")
 
 
 @dataclass(frozen=True)
-class Choices:
-    """What can be chosen, and what is chosen unless somebody says otherwise (as ``cupilot optimize`` has it)."""
+class FormChoices:
+    """The devices to choose from, and the defaults, which are those of ``cupilot optimize``."""
 
     devices: tuple[str, ...]
     device: str
@@ -33,7 +33,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run as the form asks for it: ``file`` names a task below the runs folder, else ``text`` is saved as one."""
+    """The contents of the form: ``file`` names a task below the runs folder; without it, ``text`` is saved as one."""
 
     file: str
     name: str
@@ -45,8 +45,8 @@ class NewRun:
     seed: int
 
 
-def read_new_run(form: Mapping[str, str], choices: Choices) -> NewRun:
-    """A `UserError` says in one sentence what is wrong; fields that nobody knows are wrong as well."""
+def read_new_run(form: Mapping[str, str], choices: FormChoices) -> NewRun:
+    """The checked form; a `UserError` says what is wrong.  Unknown fields are errors too."""
     known = {"source", "file", "name", "text", "device", "population", "generations", "epochs", "seed"}
     if unknown := sorted(set(form) - known):
         raise UserError(f"the form has no field {unknown[0]!r}")
@@ -54,73 +54,73 @@ def read_new_run(form: Mapping[str, str], choices: Choices) -> NewRun:
     device = form.get("device", choices.device)
     if device not in choices.devices:
         raise UserError(f"there is no device {device!r} here")
-    asked = NewRun(
+    new_run = NewRun(
         "" if pasted else form.get("file", "").strip(),
         form.get("name", "").strip() if pasted else "",
         form.get("text", "").replace("\r\n", "\n") if pasted else "",
         device,
-        _whole(form, "population", choices.population, 1, LARGEST),
-        _whole(form, "generations", choices.generations, 1, LARGEST),
-        _whole(form, "epochs", choices.epochs, 1, LARGEST),
-        _whole(form, "seed", choices.seed, 0, SEEDS),
+        _integer(form, "population", choices.population, 1, LARGEST_NUMBER),
+        _integer(form, "generations", choices.generations, 1, LARGEST_NUMBER),
+        _integer(form, "epochs", choices.epochs, 1, LARGEST_NUMBER),
+        _integer(form, "seed", choices.seed, 0, SEEDS),
     )
-    if not pasted and not asked.file:
+    if not pasted and not new_run.file:
         raise UserError("choose a task file, or paste the text of one")
-    if pasted and not asked.text.strip():
+    if pasted and not new_run.text.strip():
         raise UserError("the text of the task is empty")
-    if pasted and not TASK_NAME.fullmatch(asked.name):
+    if pasted and not TASK_NAME.fullmatch(new_run.name):
         raise UserError("a task's name has letters, digits, - and _, begins with a letter, and is at most 60 long")
-    return asked
+    return new_run
 
 
-def _whole(form: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+def _integer(form: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
     text = form.get(name, "").strip() or str(default)
     if not (text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= most):
         raise UserError(f"{name} must be a whole number from {least} to {most}, not {text[:20]!r}")
     return int(text)
 
 
-def prepare(root: Path, asked: NewRun) -> tuple[Path, tuple[str, ...]]:
-    """The new run's folder, and the arguments to start it with; a pasted task is saved first."""
-    task = _saved(root, asked) if asked.text else _found(root, asked.file)
+def prepare(root: Path, new_run: NewRun) -> tuple[Path, tuple[str, ...]]:
+    """The new run's folder, and the arguments that start it; a pasted task is saved first."""
+    task = _save_task(root, new_run) if new_run.text else _task_file(root, new_run.file)
     folder = next_folder(root.resolve(), re.sub(r"[^A-Za-z0-9_-]", "-", task.stem).strip("-_") or "task")
     options = (
-        ("--device", asked.device),
-        ("--population", str(asked.population)),
-        ("--generations", str(asked.generations)),
-        ("--epochs", str(asked.epochs)),
-        ("--seed", str(asked.seed)),
+        ("--device", new_run.device),
+        ("--population", str(new_run.population)),
+        ("--generations", str(new_run.generations)),
+        ("--epochs", str(new_run.epochs)),
+        ("--seed", str(new_run.seed)),
         ("--out", str(folder)),
     )
     return folder, ("optimize", str(task), *(word for option in options for word in option))
 
 
-def _found(root: Path, name: str) -> Path:
+def _task_file(root: Path, name: str) -> Path:
     path = below(root, name)
     if path is None or path.suffix != ".py" or not path.is_file():
         raise UserError(f"there is no task file {name!r} below the runs folder")
     return path
 
 
-def _saved(root: Path, asked: NewRun) -> Path:
-    """The file that holds the text; one of another text is never replaced."""
+def _save_task(root: Path, new_run: NewRun) -> Path:
+    """The file with the pasted text; existing files with other contents are never replaced."""
     (root / TASKS).mkdir(parents=True, exist_ok=True)
     folder = below(root, TASKS)
     if folder is None or not folder.is_dir():
         raise UserError(f"{TASKS} in the runs folder is not a folder in it, so the task cannot be saved")
     number = 1
     while True:
-        path = folder / (f"{asked.name}.py" if number == 1 else f"{asked.name}-{number}.py")
+        path = folder / (f"{new_run.name}.py" if number == 1 else f"{new_run.name}-{number}.py")
         if not path.exists() and not path.is_symlink():
-            replace_file(path, asked.text)
+            replace_file(path, new_run.text)
             return path
-        if path.is_file() and not path.is_symlink() and path.read_bytes() == asked.text.encode():
+        if path.is_file() and not path.is_symlink() and path.read_bytes() == new_run.text.encode():
             return path
         number += 1
 
 
 def task_files(root: Path) -> Iterator[str]:
-    """Files that a run can be started from: in the runs folder, in its folders, not in those of runs."""
+    """Task files in the runs folder and in its direct subfolders, except those of runs."""
     for path in sorted((*root.glob("*.py"), *root.glob("*/*.py"))):
         name = path.relative_to(root).as_posix()
         beside_run = path.parent != root and (path.parent / FILE).exists()

@@ -8,37 +8,37 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_ui_processes import FakeProgram, Started
+from test_ui_process_manager import FakeProcess, Started
 from ui_site import CHOICES, begin_run, individual, make_run
 
 from cupilot.errors import UserError
 from cupilot.testing.samples import INFO
-from cupilot.ui.asking import prepare, read_new_run, task_files
-from cupilot.ui.comparing import Part, compare
-from cupilot.ui.desk import KEPT_REPORTS, Desk, Row
-from cupilot.ui.pages import EDGE, HEIGHT, ago, line, moment
-from cupilot.ui.processes import Jobs
+from cupilot.ui.comparison import TimePart, compare
+from cupilot.ui.dashboard import CACHED_REPORTS, Dashboard, RunRow
+from cupilot.ui.new_run_form import prepare, read_new_run, task_files
+from cupilot.ui.pages import EDGE, HEIGHT, ago, moment, polyline
+from cupilot.ui.process_manager import ProcessManager
 from cupilot.ui.runs import RunsFolder
 
 FORM = {"source": "text", "name": "relu", "text": "one\r\ntwo\r\n"}
 
 
 class Bench:
-    """A desk whose programs are fakes and whose reports are counted."""
+    """A dashboard whose processes are fakes and whose reports are counted."""
 
-    def __init__(self, root: Path, *programs: FakeProgram) -> None:
+    def __init__(self, root: Path, *programs: FakeProcess) -> None:
         self.started = Started(*programs)
         self.reported: list[str] = []
-        self.desk = Desk(
-            RunsFolder(root), Jobs(self.started, lambda: 5.0), CHOICES, self.report, self.report, lambda: 5.0
+        self.dashboard = Dashboard(
+            RunsFolder(root), ProcessManager(self.started, lambda: 5.0), CHOICES, self.report, self.report
         )
 
     def report(self, folder: Path) -> str:
         self.reported.append(folder.name)
         return f"report of {folder.name}"
 
-    def row(self, name: str) -> Row:
-        row = self.desk.row(name)
+    def row(self, name: str) -> RunRow:
+        row = self.dashboard.row(name)
         assert row is not None
         return row
 
@@ -47,20 +47,20 @@ class Bench:
 
 
 def test_a_run_is_shown_before_it_has_a_store(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, FakeProgram(1))
-    name = bench.desk.start(read_new_run(FORM, CHOICES))
+    bench = Bench(tmp_path, FakeProcess(1))
+    name = bench.dashboard.start(read_new_run(FORM, CHOICES))
     assert name == "relu-1"
-    (row,) = bench.desk.rows()
+    (row,) = bench.dashboard.rows()
     assert (row.run.state, row.note, row.can_stop, row.can_resume) == ("running", "starting", True, False)
     assert bench.started.arguments[0][:2] == ("optimize", str(tmp_path / "tasks" / "relu.py"))
 
 
 def test_a_run_that_failed_before_it_had_one_says_why(tmp_path: Path) -> None:
-    program = FakeProgram(1)
-    bench = Bench(tmp_path, program)
-    name = bench.desk.start(read_new_run(FORM, CHOICES))
+    process = FakeProcess(1)
+    bench = Bench(tmp_path, process)
+    name = bench.dashboard.start(read_new_run(FORM, CHOICES))
     (tmp_path / name / "ui.log").write_text("cupilot: the task is no good\n")
-    program.poll = lambda: 2  # type: ignore[method-assign]
+    process.poll = lambda: 2  # type: ignore[method-assign]
     row = bench.row(name)
     assert (row.run.state, row.note) == ("stopped", "cupilot: the task is no good")
     assert (row.can_stop, row.can_resume) == (False, False), "there is nothing to go on with"
@@ -73,23 +73,23 @@ def test_a_run_from_elsewhere_cannot_be_stopped_here(tmp_path: Path) -> None:
         assert (row.run.state, row.can_stop, row.can_resume) == ("running", False, False)
         assert "started elsewhere" in row.note
         with pytest.raises(UserError, match="started elsewhere"):
-            bench.desk.stop("run")
+            bench.dashboard.stop("run")
 
 
 def test_stopping_takes_a_while(tmp_path: Path) -> None:
     make_run(tmp_path / "run", stopped="interrupted")
-    bench = Bench(tmp_path, FakeProgram(2))
+    bench = Bench(tmp_path, FakeProcess(2))
     assert bench.row("run").can_resume
-    bench.desk.resume("run")
+    bench.dashboard.resume("run")
     assert bench.started.arguments == [("resume", str(tmp_path / "run"))]
     assert bench.row("run").run.state == "running"
     with pytest.raises(UserError, match="cannot be resumed"):
-        bench.desk.resume("run")
-    bench.desk.stop("run")
+        bench.dashboard.resume("run")
+    bench.dashboard.stop("run")
     row = bench.row("run")
     assert (row.run.state, row.can_stop) == ("running", True)
     assert row.note.startswith("stopping")
-    bench.desk.stop("run")
+    bench.dashboard.stop("run")
     assert bench.row("run").run.state == "stopped"
 
 
@@ -97,43 +97,43 @@ def test_stopping_takes_a_while(tmp_path: Path) -> None:
 def test_a_finished_run_is_not_resumed(tmp_path: Path, stopped: str) -> None:
     make_run(tmp_path / "run", stopped=stopped)
     with pytest.raises(UserError, match="cannot be resumed"):
-        Bench(tmp_path).desk.resume("run")
+        Bench(tmp_path).dashboard.resume("run")
 
 
 def test_a_report_is_made_once_for_each_state_of_a_run(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     with closing(begin_run(tmp_path / "run", (8e-6,))) as store:
-        assert bench.desk.report("run") == bench.desk.report("run") == "report of run"
+        assert bench.dashboard.report("run") == bench.dashboard.report("run") == "report of run"
         assert bench.reported == ["run"]
         store.add(individual(1, 4e-6))
-        bench.desk.report("run")
+        bench.dashboard.report("run")
         assert bench.reported == ["run", "run"]
-    assert bench.desk.report("missing") is None
+    assert bench.dashboard.report("missing") is None
 
 
 def test_only_a_few_reports_are_kept(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    for number in range(KEPT_REPORTS + 1):
+    for number in range(CACHED_REPORTS + 1):
         make_run(tmp_path / f"run-{number}")
-        bench.desk.report(f"run-{number}")
-    bench.desk.report("run-0")
+        bench.dashboard.report(f"run-{number}")
+    bench.dashboard.report("run-0")
     assert bench.reported.count("run-0") == 2
-    assert len(bench.desk._reports) == KEPT_REPORTS
+    assert len(bench.dashboard._reports) == CACHED_REPORTS
 
 
 # --- the form ------------------------------------------------------------------------------------
 
 
 def test_a_text_is_saved_and_an_equal_one_is_not_saved_again(tmp_path: Path) -> None:
-    asked = read_new_run(FORM | {"device": "virtual:other", "population": "3", "seed": "9"}, CHOICES)
-    folder, arguments = prepare(tmp_path, asked)
+    new_run = read_new_run(FORM | {"device": "virtual:other", "population": "3", "seed": "9"}, CHOICES)
+    folder, arguments = prepare(tmp_path, new_run)
     task = tmp_path / "tasks" / "relu.py"
     assert task.read_text() == "one\ntwo\n"
     assert folder == tmp_path / "relu-1"
     assert " ".join(arguments) == (
         f"optimize {task} --device virtual:other --population 3 --generations 4 --epochs 1 --seed 9 --out {folder}"
     )
-    assert prepare(tmp_path, asked)[1][1] == str(task)
+    assert prepare(tmp_path, new_run)[1][1] == str(task)
     other = prepare(tmp_path, read_new_run(FORM | {"text": "three"}, CHOICES))[1][1]
     assert other == str(tmp_path / "tasks" / "relu-2.py")
     assert task.read_text() == "one\ntwo\n", "what was there stays"
@@ -187,7 +187,7 @@ def test_what_is_wrong_with_a_form(change: dict[str, str], why: str) -> None:
 # --- comparing -----------------------------------------------------------------------------------
 
 
-def rows(root: Path, times_s: Sequence[float | None] = (8e-6, 2e-6), **changes: object) -> tuple[Row, Row]:
+def rows(root: Path, times_s: Sequence[float | None] = (8e-6, 2e-6), **changes: object) -> tuple[RunRow, RunRow]:
     make_run(root / "one")
     make_run(root / "two", times_s, info=replace(INFO, **changes))  # type: ignore[arg-type]
     bench = Bench(root)
@@ -197,7 +197,7 @@ def rows(root: Path, times_s: Sequence[float | None] = (8e-6, 2e-6), **changes: 
 def test_the_faster_of_two(tmp_path: Path) -> None:
     found = compare(*rows(tmp_path))
     assert found.verdict == "The best kernel of two is 2.00× as fast as the other (modelled)."
-    assert found.parts == (Part("dram", 3e-6, 1.5e-6), Part("launch", 1e-6, 5e-7))
+    assert found.parts == (TimePart("dram", 3e-6, 1.5e-6), TimePart("launch", 1e-6, 5e-7))
     assert found.longest_s == 3e-6
 
 
@@ -237,9 +237,9 @@ def test_how_long_ago() -> None:
 
 
 def test_the_line_of_the_best_so_far_steps_down() -> None:
-    assert line((1.0,)) == ""
-    points = [tuple(map(float, point.split(","))) for point in line((8e-6, 4e-6, 4e-6, 1e-6)).split()]
+    assert polyline((1.0,)) == ""
+    points = [tuple(map(float, point.split(","))) for point in polyline((8e-6, 4e-6, 4e-6, 1e-6)).split()]
     assert points[0] == (0.0, EDGE)
     assert points[-1] == (240.0, HEIGHT - EDGE)
     assert [y for _, y in points] == sorted(y for _, y in points)
-    assert {y for _, y in (tuple(map(float, p.split(","))) for p in line((1.0, 1.0)).split())} == {EDGE}
+    assert {y for _, y in (tuple(map(float, p.split(","))) for p in polyline((1.0, 1.0)).split())} == {EDGE}
