@@ -64,7 +64,7 @@ class SlowAgents:
         self._wait()
         return strategy
 
-    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | Failure:
+    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Failure:
         return Failure("revise", "given-up", "nothing to repair")
 
 

@@ -253,6 +253,8 @@ Watch = Callable[[Step], None]
 
 # --- agents --------------------------------------------------------------------------------
 
+ROLES = ("generator", "prophet", "manager", "translator", "revisor")
+
 
 @dataclass(frozen=True)
 class Brief:
@@ -271,6 +273,14 @@ class Brief:
     tried: tuple[Individual, ...] = ()
     similar: tuple[PoolRecord, ...] = ()
     sample: int = 0
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A repaired kernel, and the strategy that it realises."""
+
+    kernel: Kernel
+    strategy: Strategy
 
 
 class Agents(Protocol):
@@ -301,8 +311,8 @@ class Agents(Protocol):
     def align(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Strategy:
         """Strategy Translator: the strategy re-worded to what the code does."""
 
-    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | Failure:
-        """Kernel Revisor: a repaired kernel, or a failure of kind ``given-up`` with the reason."""
+    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Revision | Failure:
+        """Kernel Revisor: a repaired kernel with its strategy, or a failure of kind ``given-up`` with the reason."""
 
 
 # --- language models -----------------------------------------------------------------------
@@ -329,12 +339,18 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model answered, and what it cost."""
+    """What a model answered, and the tokens it took.
+
+    ``cut``: the reply ended at its token limit (None: the model does not say).  ``estimated``: the tokens are an
+    estimate, because the server did not count them.
+    """
 
     text: str
     input_tokens: int
     output_tokens: int
     model: str
+    cut: bool | None = None
+    estimated: bool = False
 
 
 class Model(Protocol):

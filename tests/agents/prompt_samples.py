@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cupilot.agents.asking import request_for
-from cupilot.agents.parts import Matter
+from cupilot.agents.prompt_sections import PromptContext
+from cupilot.agents.prompting import build_request
 from cupilot.contracts import Brief, Request
 from cupilot.records import (
     Card,
@@ -119,26 +119,26 @@ class Sample:
     """A prompt's name, what it is about and the values of its own text."""
 
     prompt: str
-    matter: Matter
+    context: PromptContext
     values: Mapping[str, Any] = field(default_factory=dict)
     tokens: int | None = None
 
     def request(self) -> Request:
-        return request_for(self.prompt, self.matter, self.tokens, **self.values)
+        return build_request(self.prompt, self.context, self.tokens, **self.values)
 
     def text(self) -> str:
         return "".join(f"=== {message.role}\n{message.text}\n" for message in self.request().messages)
 
 
-def guided(brief: Brief, **of_matter: Any) -> Matter:
-    return Matter(brief, DECK, **of_matter)
+def guided(brief: Brief, **of_matter: Any) -> PromptContext:
+    return PromptContext(brief, DECK, **of_matter)
 
 
 def unguided(sample: Sample) -> Sample:
     """The same without guidance."""
-    matter = replace(sample.matter, brief=replace(sample.matter.brief, guidance=None))
+    context = replace(sample.context, brief=replace(sample.context.brief, guidance=None))
     values = dict(sample.values) | ({"guided": False} if "guided" in sample.values else {})
-    return replace(sample, matter=matter, values=values)
+    return replace(sample, context=context, values=values)
 
 
 CURRENT: dict[str, Any] = {"kernel": KERNEL, "evaluation": TIMED}
@@ -149,10 +149,10 @@ GUIDED = {
         "manager_initialize", guided(ALONE, **CURRENT), {"count": 3, "guided": True}
     ),
     "manager_cross": Sample(
-        "manager_cross", guided(BRIEF, **CURRENT), {"guided": True, "spark": "unroll"}
+        "manager_cross", guided(BRIEF, **CURRENT), {"guided": True, "suggestion": "unroll"}
     ),
     "manager_mutate": Sample(
-        "manager_mutate", guided(ALONE, **CURRENT), {"guided": True, "spark": "unroll", "step": "drop a move"}
+        "manager_mutate", guided(ALONE, **CURRENT), {"guided": True, "suggestion": "unroll", "step": "drop a move"}
     ),
     "translator_write": Sample(
         "translator_write", guided(ALONE, strategy=STRATEGY, **CURRENT), {"has_kernel": True}
@@ -172,7 +172,7 @@ LONG = Kernel(SOURCE + "".join(f"// line {n} of a long kernel, with nothing in i
 NOISY = replace(FAILED, failure=replace(FAILURE, log="\n".join(f"finding {n}: line 6" for n in range(400))))
 OTHERS = {
     "generator_write-again": Sample(
-        "generator_write", guided(Brief(TASK, SPEC), failed="the source has no __global__ function")
+        "generator_write", guided(Brief(TASK, SPEC), reply_problem="the source has no __global__ function")
     ),
     "translator_write-first": Sample(
         "translator_write", guided(Brief(TASK, SPEC), strategy=STRATEGY), {"has_kernel": False}
@@ -198,7 +198,7 @@ OTHERS = {
     "manager_cross-cut": Sample(
         "manager_cross",
         guided(replace(BRIEF, tried=(SLOWER, LOST) * 40, similar=(POOLED,) * 40), kernel=LONG, evaluation=TIMED),
-        {"guided": True, "spark": ""},
+        {"guided": True, "suggestion": ""},
         3000,
     ),
 }

@@ -10,9 +10,9 @@ from random import Random
 import pytest
 from prompt_samples import ALONE, BRIEF, FAILED, KERNEL, SLOWER, STRATEGY, TIMED
 
-from cupilot.agents import ROLES, LlmAgents
-from cupilot.agents.planning import plan
-from cupilot.contracts import Agents, Brief, Reply, Request
+from cupilot.agents import LlmAgents
+from cupilot.agents.call_estimate import plan_calls
+from cupilot.contracts import ROLES, Agents, Brief, Reply, Request, Revision
 from cupilot.errors import DataError, ModelError
 from cupilot.llm import Scripted, role_of
 from cupilot.records import Failure, Guidance, Kernel, Move, Strategy
@@ -221,13 +221,13 @@ def test_a_plain_kernel_stays_plain_and_costs_nothing() -> None:
 
 def test_revise_repairs() -> None:
     agents, model = agents_with()
-    assert agents.revise(ALONE, KERNEL, STRATEGY, FAILED) == Kernel(SOURCE)
+    assert agents.revise(ALONE, KERNEL, STRATEGY, FAILED) == Revision(Kernel(SOURCE), STRATEGY)
     assert "out-of-bounds write of 4 bytes" in model.requests[0].messages[1].text
 
 
 def test_code_alone_is_a_repair() -> None:
     agents, _ = agents_with(verdict=f"```cuda\n{SOURCE}```")
-    assert agents.revise(ALONE, KERNEL, STRATEGY, FAILED) == Kernel(SOURCE)
+    assert agents.revise(ALONE, KERNEL, STRATEGY, FAILED) == Revision(Kernel(SOURCE), STRATEGY)
 
 
 @pytest.mark.parametrize(
@@ -296,9 +296,12 @@ def test_replies_can_be_kept_short() -> None:
     agents.translate(ALONE, STRATEGY)
     agents.cross(BRIEF, Random(0))
     assert [request.max_tokens for request in model.requests] == [100, 100]
-    few = {planned.prompt: planned for planned in plan(INFO, elite=2, revisions=1, prompt_tokens=900, reply_tokens=100)}
+    few = {
+        planned.prompt: planned
+        for planned in plan_calls(INFO, elite=2, revisions=1, prompt_tokens=900, reply_tokens=100)
+    }
     assert {(planned.prompt_tokens, planned.reply_tokens) for planned in few.values()} == {(900, 100)}
-    usual = plan(INFO, elite=2, revisions=1)
+    usual = plan_calls(INFO, elite=2, revisions=1)
     assert max(planned.reply_tokens for planned in usual) > 100
 
 

@@ -27,6 +27,7 @@ from toy import (
     write,
 )
 
+from cupilot.contracts import Revision
 from cupilot.errors import CupilotError, MachineError, ModelError
 from cupilot.evolution.loop import Evolution, Progress
 from cupilot.evolution.store import SqliteStore, create_store, open_store
@@ -128,11 +129,12 @@ class FirstFails(ToyAgents):
     def initialize(self, *arguments: Any) -> tuple[Strategy, ...]:
         return strategy(frozenset({"vector", "stage", "pad"})), strategy(frozenset({"tile"}))
 
-    def revise(self, brief: Any, kernel: Kernel, strategy_: Strategy, evaluation: Evaluation) -> Kernel | Failure:
+    def revise(self, brief: Any, kernel: Kernel, strategy_: Strategy, evaluation: Evaluation) -> Revision | Failure:
         if evaluation.correct:
             return super().revise(brief, kernel, strategy_, evaluation)
         cards = read(kernel)
-        return write(cards - {self.drop} if self.drop else cards | {min(GAINS.keys() - cards)})
+        cards = cards - {self.drop} if self.drop else cards | {min(GAINS.keys() - cards)}
+        return Revision(write(cards), strategy(cards))
 
 
 def test_a_repair_is_an_individual_of_its_own(store: SqliteStore) -> None:
@@ -159,10 +161,11 @@ def test_the_revisor_is_given_regressions(store: SqliteStore) -> None:
     class Padding(ToyAgents):
         """Its kernels are twice as slow as their parents until they are revised."""
 
-        def revise(self, brief: Any, kernel: Kernel, strategy_: Strategy, evaluation: Evaluation) -> Kernel | Failure:
+        def revise(self, brief: Any, kernel: Kernel, strategy_: Strategy, evaluation: Evaluation) -> Revision | Failure:
             assert evaluation.timing is not None
             asked.append((evaluation.timing.time_s, min(one.time_s for one in brief.parents)))
-            return write(frozenset({"tile", "unroll", "swizzle"}))
+            cards = frozenset({"tile", "unroll", "swizzle"})
+            return Revision(write(cards), strategy(cards))
 
     def slow_padding(task: Task, kernel: Kernel) -> Evaluation:
         evaluation = evaluate_toy(task, kernel)

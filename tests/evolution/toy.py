@@ -10,7 +10,7 @@ from itertools import combinations
 from random import Random
 from typing import Any
 
-from cupilot.contracts import Brief
+from cupilot.contracts import Brief, Revision
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Evaluation, EvaluationRequest, Failure, Guidance, Kernel, Move, Strategy, Task, Timing
 from cupilot.testing.samples import INFO, TASK
@@ -72,9 +72,10 @@ class ToyAgents:
     def align(self, brief: Brief, kernel: Kernel, strategy_: Strategy, evaluation: Evaluation) -> Strategy:
         return strategy(read(kernel))
 
-    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | Failure:
+    def revise(self, brief: Brief, kernel: Kernel, strategy_: Strategy, evaluation: Evaluation) -> Revision | Failure:
         if self.repairs and not evaluation.correct:
-            return write(read(kernel) - {"vector"})
+            cards = strategy_.cards - {"vector"}
+            return Revision(write(cards), strategy(cards))
         return Failure("revise", "given-up", "nothing to repair")
 
 

@@ -11,9 +11,9 @@ from expert_tasks import FAMILIES, brief, elementwise_task, matmul_task, softmax
 
 from cupilot.contracts import Built
 from cupilot.expert import Expert
-from cupilot.expert.render import named_strategy, render
+from cupilot.expert.render import render
 from cupilot.records import Kernel, Move, Strategy, Task
-from cupilot.strategies import load_deck, parse, same
+from cupilot.strategies import load_deck, move_text, parse
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.nvcc import build_kernel
 
@@ -52,10 +52,8 @@ def test_every_kernel_is_well_formed_and_names_its_strategy(family: str) -> None
     singles = [space.repair(Strategy((space.default(card),)), frozenset({card})) for card in space.cards]
     for strategy in [*singles, *(space.draw(rng, lambda card: 0.5) for _ in range(25))]:
         kernel = render(space, strategy)
-        found = named_strategy(kernel, DECK)
-        assert found is not None
-        assert same(found, strategy)
         source = kernel.source
+        assert all(f"\n//   {move_text(move)}\n" in source for move in strategy.moves)
         assert source.count("{") == source.count("}")
         assert source.count("(") == source.count(")")
         assert "{{" not in source.replace("Running{{", "")

@@ -21,20 +21,19 @@ import fakeserver as fake
 import pytest
 from fakeserver import FakeServer
 
-from cupilot.contracts import Message, Model, Request
+from cupilot.contracts import Message, Model, Reply, Request
 from cupilot.llm import (
-    Answer,
     Parsed,
     Recorder,
     Replay,
-    SqliteBook,
+    SqliteCallLog,
     Unavailable,
     Unparsable,
     Usage,
     ask,
-    code,
-    meant,
+    described,
     open_model,
+    source_code,
 )
 from cupilot.testing import ModelContract
 
@@ -131,7 +130,7 @@ class TestRealServer(ModelContract):
 
 def test_plain(model: Model) -> None:
     reply = model.complete(HELLO)
-    assert isinstance(reply, Answer)
+    assert isinstance(reply, Reply)
     assert reply.text
     assert 0 < reply.output_tokens <= 12
     assert not reply.estimated
@@ -154,14 +153,14 @@ class Step:
 class Plan:
     step: Step
     sure: bool
-    reason: str | None = meant("one word")
+    reason: str | None = described("one word")
 
 
 def test_json_schema(model: Model) -> None:
     # the schema leaves the length of a string open, and so small a model may not find its end: hence samples
     outcomes = []
     for sample in range(4):
-        text = 'Answer like {"step": {"card": "tile", "width": 4}, "sure": true, "reason": "x"}'
+        text = 'Reply like {"step": {"card": "tile", "width": 4}, "sure": true, "reason": "x"}'
         asked = Request((Message("user", text),), max_tokens=60, sample=sample, temperature=0.2)
         outcomes.append(ask(model, asked, Plan))
         if isinstance(outcomes[-1], Parsed):
@@ -172,12 +171,12 @@ def test_json_schema(model: Model) -> None:
 
 @dataclass(frozen=True)
 class Written:
-    source: str = code("the CUDA source")
+    source: str = source_code("the CUDA source")
 
 
 def test_a_cut_reply(model: Model) -> None:
     reply = model.complete(Request(STORY.messages, max_tokens=5))
-    assert isinstance(reply, Answer)
+    assert isinstance(reply, Reply)
     assert reply.cut
     assert reply.output_tokens == 5
 
@@ -203,9 +202,9 @@ def test_a_busy_proxy_before_the_server(
 
 
 def test_recorded_and_replayed(model: Model, tmp_path: Path) -> None:
-    book, usage = SqliteBook(tmp_path / "run.sqlite"), Usage()
-    reply = Recorder(model, book, usage).complete(HELLO)
-    assert Replay(book, model.name).complete(HELLO) == reply
+    log, usage = SqliteCallLog(tmp_path / "run.sqlite"), Usage()
+    reply = Recorder(model, log, usage).complete(HELLO)
+    assert Replay(log, model.name).complete(HELLO) == reply
     assert (usage.spent.calls, usage.spent.price_usd, usage.spent.unpriced_calls) == (1, 0.0, 0)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from cupilot.errors import ModelError
-from cupilot.llm import Refused, key_names, open_model, providers
-from cupilot.llm.providers import FORMS, choose
+from cupilot.llm import RequestRejected, key_names, open_model, providers
+from cupilot.llm.providers import RESPONSE_FORMATS, parse_model_name
 
 EXPECTED = {
     "openai", "deepseek", "openrouter", "gemini", "anthropic", "vllm", "ollama", "llamacpp", "lmstudio", "local",
@@ -21,7 +21,7 @@ EXPECTED = {
 def test_the_table_is_complete() -> None:
     assert set(providers()) == EXPECTED
     for provider in providers().values():
-        assert provider.structured in FORMS
+        assert provider.response_format in RESPONSE_FORMATS
         assert importlib.util.find_spec(f"cupilot.llm.dialects.{provider.sdk}") is not None
         assert provider.key.endswith("_API_KEY")
     assert len(key_names()) == len(EXPECTED)
@@ -38,7 +38,7 @@ def test_the_table_is_complete() -> None:
     ],
 )
 def test_names(name: str, given: str | None, model: str, url: str) -> None:
-    choice = choose(name, given)
+    choice = parse_model_name(name, given)
     assert (choice.model, choice.base_url) == (model, url)
     assert choice.name == f"{choice.provider_name}/{model}", "the address is no part of the name"
 
@@ -55,22 +55,24 @@ def test_names(name: str, given: str | None, model: str, url: str) -> None:
 )
 def test_names_that_are_wrong(name: str, said: str) -> None:
     with pytest.raises(ModelError, match=said):
-        choose(name)
+        parse_model_name(name)
 
 
 def test_an_address_that_is_none() -> None:
     with pytest.raises(ModelError, match="'ftp://x' is not a web address"):
-        choose("local/m", "ftp://x")
+        parse_model_name("local/m", "ftp://x")
 
 
 @pytest.mark.parametrize("keys", [{}, {"OPENAI_API_KEY": "  "}, {"DEEPSEEK_API_KEY": "x"}])
 def test_a_key_that_is_not_set(keys: dict[str, str]) -> None:
-    with pytest.raises(Refused, match="openai/gpt-5 needs a key: the environment variable OPENAI_API_KEY is not set"):
+    with pytest.raises(
+        RequestRejected, match="openai/gpt-5 needs a key: the environment variable OPENAI_API_KEY is not set"
+    ):
         open_model("openai/gpt-5", keys=keys)
 
 
 def test_a_key_that_cannot_be_sent_is_not_shown() -> None:
-    with pytest.raises(Refused, match="cannot be a key") as caught:
+    with pytest.raises(RequestRejected, match="cannot be a key") as caught:
         open_model("openai/gpt-5", keys={"OPENAI_API_KEY": "sk-\nsecret"})
     assert "secret" not in str(caught.value)
 

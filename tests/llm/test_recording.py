@@ -13,7 +13,7 @@ import pytest
 
 from cupilot.contracts import Message, Model, Reply, Request
 from cupilot.errors import ModelError, StoreError
-from cupilot.llm import Answer, Book, JsonLinesBook, Recorder, Replay, Scripted, SqliteBook, Usage, call_key
+from cupilot.llm import CallLog, JsonLinesCallLog, Recorder, Replay, Scripted, SqliteCallLog, Usage, call_key
 from cupilot.testing import ModelContract
 
 ASKED = Request(
@@ -24,45 +24,45 @@ ASKED = Request(
 )
 OTHER = Request((Message("system", "# role: revisor\nYou repair kernels."), Message("user", "Task: softmax")))
 
-Open = Callable[..., Book]
+Open = Callable[..., CallLog]
 
 
 @pytest.fixture(params=["sqlite", "json lines"])
-def book_of(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    """Opens the same book each time."""
+def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    """Opens the same log each time."""
     if request.param == "sqlite":
-        return lambda: SqliteBook(tmp_path / "run.sqlite")
-    return lambda: JsonLinesBook(tmp_path / "calls.jsonl")
+        return lambda: SqliteCallLog(tmp_path / "run.sqlite")
+    return lambda: JsonLinesCallLog(tmp_path / "calls.jsonl")
 
 
 class TestReplay(ModelContract):
     @pytest.fixture
-    def model(self, book_of: Open) -> Model:
-        Recorder(Scripted(["Hello."]), book_of()).complete(self.request_made)
-        return Replay(book_of(), "scripted")
+    def model(self, open_log: Open) -> Model:
+        Recorder(Scripted(["Hello."]), open_log()).complete(self.request_made)
+        return Replay(open_log(), "scripted")
 
     @pytest.fixture
-    def failing_model(self, book_of: Open) -> Model:
-        return Replay(book_of(), "scripted")
+    def failing_model(self, open_log: Open) -> Model:
+        return Replay(open_log(), "scripted")
 
 
-def test_what_was_recorded_is_replayed(book_of: Open) -> None:
-    reply = Answer("x ünï 𝄞 \x00 \ud800", 7, 5, "scripted", cut=True, estimated=True)
+def test_what_was_recorded_is_replayed(open_log: Open) -> None:
+    reply = Reply("x ünï 𝄞 \x00 \ud800", 7, 5, "scripted", cut=True, estimated=True)
 
     class Once(Scripted):
         def complete(self, request: Request) -> Reply:
             return reply
 
-    assert Recorder(Once([]), book_of()).complete(ASKED) == reply
-    assert Replay(book_of(), "scripted").complete(ASKED) == reply
+    assert Recorder(Once([]), open_log()).complete(ASKED) == reply
+    assert Replay(open_log(), "scripted").complete(ASKED) == reply
 
 
-def test_the_same_request_is_asked_once(book_of: Open) -> None:
+def test_the_same_request_is_asked_once(open_log: Open) -> None:
     model, usage = Scripted(["one", "two"]), Usage()
-    recorder = Recorder(model, book_of(), usage)
+    recorder = Recorder(model, open_log(), usage)
     assert [recorder.complete(ASKED).text for _ in range(3)] == ["one"] * 3
     assert len(model.requests) == 1
-    assert Recorder(Scripted([]), book_of()).complete(ASKED).text == "one", "nor after a restart"
+    assert Recorder(Scripted([]), open_log()).complete(ASKED).text == "one", "nor after a restart"
     assert usage.spent.calls == 1
 
 
@@ -83,15 +83,15 @@ def test_every_part_of_a_request_is_in_its_key(changed: Request) -> None:
     assert call_key("other", ASKED) != call_key("m", ASKED)
 
 
-def recorded(book: Book) -> Replay:
-    recorder = Recorder(Scripted(["one", "two", "three"]), book)
+def recorded(log: CallLog) -> Replay:
+    recorder = Recorder(Scripted(["one", "two", "three"]), log)
     for request in (OTHER, ASKED, replace(OTHER, sample=1)):
         recorder.complete(request)
-    return Replay(book, "scripted")
+    return Replay(log, "scripted")
 
 
 def test_a_miss_shows_the_line_that_changed(tmp_path: Path) -> None:
-    replay = recorded(SqliteBook(tmp_path / "run.sqlite"))
+    replay = recorded(SqliteCallLog(tmp_path / "run.sqlite"))
     edited = replace(ASKED, messages=(ASKED.messages[0], Message("user", "Task: softmax\nWidth: 8\nGo.")))
     with pytest.raises(ModelError) as caught:
         replay.complete(edited)
@@ -101,8 +101,8 @@ def test_a_miss_shows_the_line_that_changed(tmp_path: Path) -> None:
     )
 
 
-def test_a_miss_in_a_book_of_digests_names_the_message(tmp_path: Path) -> None:
-    replay = recorded(JsonLinesBook(tmp_path / "calls.jsonl"))
+def test_a_miss_in_a_open_log_digests_names_the_message(tmp_path: Path) -> None:
+    replay = recorded(JsonLinesCallLog(tmp_path / "calls.jsonl"))
     edited = replace(ASKED, messages=(ASKED.messages[0], Message("user", "Task: softmax\nWidth: 8\nGo.")))
     with pytest.raises(ModelError, match=r"the nearest one \(translator\) differs in message 2 \(user\)$"):
         replay.complete(edited)
@@ -120,27 +120,27 @@ def test_a_miss_in_a_book_of_digests_names_the_message(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_miss_names_the_parameter_that_changed(book_of: Open, asked: Request, said: str) -> None:
+def test_a_miss_names_the_parameter_that_changed(open_log: Open, asked: Request, said: str) -> None:
     with pytest.raises(ModelError, match=said):
-        recorded(book_of()).complete(asked)
+        recorded(open_log()).complete(asked)
 
 
 def test_a_miss_in_a_long_line_shows_the_place(tmp_path: Path) -> None:
-    book = SqliteBook(tmp_path / "run.sqlite")
-    Recorder(Scripted(["one"]), book).complete(Request((Message("user", "x" * 5000 + "old"),)))
+    log = SqliteCallLog(tmp_path / "run.sqlite")
+    Recorder(Scripted(["one"]), log).complete(Request((Message("user", "x" * 5000 + "old"),)))
     with pytest.raises(ModelError, match=r"'x{40}old' was recorded, 'x{40}new' is asked"):
-        Replay(book, "scripted").complete(Request((Message("user", "x" * 5000 + "new"),)))
+        Replay(log, "scripted").complete(Request((Message("user", "x" * 5000 + "new"),)))
 
 
-def test_a_miss_because_of_the_model_or_of_an_empty_book(book_of: Open) -> None:
+def test_a_miss_because_of_the_model_or_of_an_empty_log(open_log: Open) -> None:
     with pytest.raises(ModelError, match="nothing is recorded at all"):
-        Replay(book_of(), "other/m").complete(ASKED)
-    recorded(book_of())
+        Replay(open_log(), "other/m").complete(ASKED)
+    recorded(open_log())
     with pytest.raises(ModelError, match=r"the nearest one \(translator\) was made to scripted"):
-        Replay(book_of(), "other/m").complete(ASKED)
+        Replay(open_log(), "other/m").complete(ASKED)
 
 
-def test_threads_that_ask_the_same_go_on_with_one_reply(book_of: Open) -> None:
+def test_threads_that_ask_the_same_go_on_with_one_reply(open_log: Open) -> None:
     meet = threading.Barrier(4)
 
     class Slow:
@@ -150,7 +150,7 @@ def test_threads_that_ask_the_same_go_on_with_one_reply(book_of: Open) -> None:
             meet.wait(timeout=20)
             return Reply(threading.current_thread().name, 1, 1, "slow")
 
-    recorder, usage, texts = Recorder(Slow(), book_of(), total := Usage()), total, []
+    recorder, usage, texts = Recorder(Slow(), open_log(), total := Usage()), total, []
     threads = [threading.Thread(target=lambda: texts.append(recorder.complete(ASKED).text)) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -161,9 +161,9 @@ def test_threads_that_ask_the_same_go_on_with_one_reply(book_of: Open) -> None:
     assert usage.spent.calls == 4, "all four were paid"
 
 
-def test_price_and_tokens_are_in_the_book(tmp_path: Path) -> None:
+def test_price_and_tokens_are_in_the_log(tmp_path: Path) -> None:
     usage = Usage()
-    recorder = Recorder(Scripted(["a b c"]), SqliteBook(tmp_path / "b.sqlite"), usage, price=lambda *tokens: 0.25)
+    recorder = Recorder(Scripted(["a b c"]), SqliteCallLog(tmp_path / "b.sqlite"), usage, price=lambda *tokens: 0.25)
     recorder.complete(ASKED)
     connection = sqlite3.connect(tmp_path / "b.sqlite")
     row = connection.execute("SELECT role, model, output_tokens, price_usd FROM llm_call").fetchone()
@@ -172,60 +172,60 @@ def test_price_and_tokens_are_in_the_book(tmp_path: Path) -> None:
     assert usage.spent.price_usd == 0.25
 
 
-# --- the books themselves -------------------------------------------------------------------
+# --- the logs themselves --------------------------------------------------------------------
 
 
-def test_a_book_beside_other_tables(tmp_path: Path) -> None:
+def test_a_log_beside_other_tables(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     connection = sqlite3.connect(path)
     connection.executescript("PRAGMA journal_mode = WAL; CREATE TABLE run (x); PRAGMA user_version = 1")
-    book = SqliteBook(path)
-    Recorder(Scripted(["one"]), book).complete(ASKED)
+    log = SqliteCallLog(path)
+    Recorder(Scripted(["one"]), log).complete(ASKED)
     connection.execute("INSERT INTO run VALUES (1)")
     connection.commit()
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)
     connection.close()
-    assert Replay(SqliteBook(path, readonly=True), "scripted").complete(ASKED).text == "one"
+    assert Replay(SqliteCallLog(path, readonly=True), "scripted").complete(ASKED).text == "one"
 
 
 def test_nothing_to_replay(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="does not exist"):
-        SqliteBook(tmp_path / "no.sqlite", readonly=True)
+        SqliteCallLog(tmp_path / "no.sqlite", readonly=True)
     sqlite3.connect(tmp_path / "empty.sqlite").close()
     with pytest.raises(StoreError, match="holds no recorded calls"):
-        SqliteBook(tmp_path / "empty.sqlite", readonly=True)
+        SqliteCallLog(tmp_path / "empty.sqlite", readonly=True)
 
 
-def test_files_that_are_no_books(tmp_path: Path) -> None:
-    path = tmp_path / "no.book"
-    path.write_text("not a book, " * 100 + "\n")
+def test_files_that_are_no_logs(tmp_path: Path) -> None:
+    path = tmp_path / "no.log"
+    path.write_text("not a log, " * 100 + "\n")
     with pytest.raises(StoreError, match="is damaged: file is not a database"):
-        SqliteBook(path)
-    with pytest.raises(StoreError, match=r"no\.book, line 1"):
-        JsonLinesBook(path)
+        SqliteCallLog(path)
+    with pytest.raises(StoreError, match=r"no\.log, line 1"):
+        JsonLinesCallLog(path)
 
 
 def test_a_line_that_was_not_finished_is_written_over(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
-    recorded(JsonLinesBook(path))
+    recorded(JsonLinesCallLog(path))
     whole = path.read_bytes()
     path.write_bytes(whole[:-100])
-    book = JsonLinesBook(path)
-    assert len(list(book.calls())) == 2
-    Recorder(Scripted(["again"]), book).complete(replace(OTHER, sample=1))
+    log = JsonLinesCallLog(path)
+    assert len(list(log.calls())) == 2
+    Recorder(Scripted(["again"]), log).complete(replace(OTHER, sample=1))
     lines = path.read_text().splitlines()
     assert [json.loads(line)["reply"]["text"] for line in lines] == ["one", "two", "again"]
 
 
 def test_json_lines_hold_no_prompts(tmp_path: Path) -> None:
-    recorded(JsonLinesBook(tmp_path / "calls.jsonl"))
+    recorded(JsonLinesCallLog(tmp_path / "calls.jsonl"))
     text = (tmp_path / "calls.jsonl").read_text()
     assert "softmax" not in text
     assert "# role: translator" in text
 
 
-def test_an_unwritable_book_is_a_clear_error(tmp_path: Path) -> None:
+def test_an_unwritable_log_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be written"):
-        Recorder(Scripted(["x"]), JsonLinesBook(tmp_path / "no" / "calls.jsonl")).complete(ASKED)
+        Recorder(Scripted(["x"]), JsonLinesCallLog(tmp_path / "no" / "calls.jsonl")).complete(ASKED)
     with pytest.raises(StoreError, match="cannot be read or written"):
-        SqliteBook(tmp_path / "no" / "run.sqlite")
+        SqliteCallLog(tmp_path / "no" / "run.sqlite")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from cupilot.contracts import Message, Reply, Request
-from cupilot.llm import Answer, Parsed, Scripted, Unparsable, ask, code, meant, schema_of
+from cupilot.llm import Parsed, Scripted, Unparsable, ask, described, schema_of, source_code
 from cupilot.llm.structured import READ_CHARACTERS
 from cupilot.llm.thinking import without_thinking
 
@@ -28,12 +28,12 @@ class Plan:
     steps: tuple[Step, ...]
     size: tuple[int, float]
     next: Step | None = None
-    weight: float = meant("between 0 and 1", default=0.5)
+    weight: float = described("between 0 and 1", default=0.5)
 
 
 @dataclass(frozen=True)
 class Written:
-    source: str = code("the whole CUDA source")
+    source: str = source_code("the whole CUDA source")
     reason: str = ""
 
 
@@ -83,8 +83,8 @@ def test_shapes_that_cannot_be_asked_for() -> None:
 
     @dataclass(frozen=True)
     class Twice:
-        first: str = code("a")
-        second: str = code("b")
+        first: str = source_code("a")
+        second: str = source_code("b")
 
     with pytest.raises(TypeError, match="a reply cannot hold dict"):
         schema_of(Loose)
@@ -143,7 +143,7 @@ def test_nested_records() -> None:
         ('{"source": 7}', "expected str, found 7"),
         ('{"source": null}', "expected str, found None"),
         ('{"reason": "x"}', "key 'source' is missing"),
-        ('{"source": "\\ud800"}', "half of a character"),
+        ('{"source": "\\ud800"}', "lone surrogate"),
         ('{"a":' * 100_000, "the JSON in it is broken"),
         ("", "the reply is empty"),
         ("<think>hm", "the reply is empty"),
@@ -216,18 +216,18 @@ class Fixed:
 
 
 def test_a_reply_that_ended_early_says_so() -> None:
-    for reply in (Answer('{"source": "x', 9, 9, "m", cut=True), Reply('{"source": "x', 9, 4096, "m")):
+    for reply in (Reply('{"source": "x', 9, 9, "m", cut=True), Reply('{"source": "x', 9, 4096, "m")):
         outcome = ask(Fixed(reply), ASKED, Written)
         assert isinstance(outcome, Unparsable)
         assert outcome.reasons[0].startswith("the reply was cut off at 4096 tokens; the JSON in it is broken")
 
 
 def test_a_huge_reply_is_read_up_to_a_limit() -> None:
-    outcome = ask(Fixed(Answer(PLAIN + "x" * READ_CHARACTERS, 9, 9, "m")), ASKED, Written)
+    outcome = ask(Fixed(Reply(PLAIN + "x" * READ_CHARACTERS, 9, 9, "m")), ASKED, Written)
     assert isinstance(outcome, Parsed)
     assert outcome.value == Written(KERNEL, "r")
     assert f"only the first {READ_CHARACTERS} were read" in outcome.note
-    model = Fixed(Answer("{" * (READ_CHARACTERS + 1), 9, 9, "m"))
+    model = Fixed(Reply("{" * (READ_CHARACTERS + 1), 9, 9, "m"))
     outcome = ask(model, ASKED, Written)
     assert isinstance(outcome, Unparsable)
     assert f"has {READ_CHARACTERS + 1} characters, and only the first {READ_CHARACTERS} were read" in outcome.message

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cupilot.errors import DataError
-from cupilot.records import Card, Parameter
+from cupilot.records import Card, Evidence, Parameter
 from cupilot.strategies import LIMITS, ZONES, Deck, load_deck
 
 CARD = Card("alpha", "Alpha", "Text.", zones=("between",), relieves=("l2",))
@@ -53,6 +53,10 @@ def test_an_unknown_card_is_answered_with_near_ones() -> None:
         (replace(CARD, parameters=(Parameter("n", (1, "two")),)), "choices must be"),
         (replace(CARD, parameters=(Parameter("N!", (1,)),)), "a parameter is lower-case"),
         (replace(CARD, parameters=(Parameter("n", (1,)), Parameter("n", (2,)))), "named twice"),
+        (replace(CARD, evidence=Evidence()), "at least one source pattern or counter"),
+        (replace(CARD, evidence=Evidence(("(",))), "not a regular expression"),
+        (replace(CARD, evidence=Evidence(("float{width}",))), "no parameter 'width'"),
+        (replace(CARD, evidence=Evidence(("<<<",), block_size="threads")), "no parameter 'threads'"),
     ],
 )
 def test_a_card_that_does_not_fit_is_refused(card: Card, message: str) -> None:

@@ -349,6 +349,6 @@ def test_another_site_cannot_stop_a_run(tmp_path: Path, visit: Visit) -> None:
         person = visit(found)
         person.chrome.get(page)
         person.one("button").click()
-        person.sees("requests from other sites are refused", "body")
+        person.sees("requests from other sites are not allowed", "body")
         assert not (tmp_path / "mine" / "run" / "ui.log").exists()
         person.complaints()  # the refusal is in the browser's log

@@ -18,7 +18,7 @@ from ui_site import TOKEN, begin_run, field, is_alive, make_run, wait_for
 
 from cupilot.cli import main
 from cupilot.evolution.loop import WHY
-from cupilot.ui.processes import tail
+from cupilot.ui.process_manager import tail
 from cupilot.ui.runs import RunsFolder, RunSummary
 
 ROOT = Path(__file__).parents[2]
@@ -136,7 +136,7 @@ def test_a_second_server_on_the_same_port_is_refused(tmp_path: Path, capsys: pyt
         port = command.address.rstrip("/").rpartition(":")[2]
         status, said = complaint(capsys, str(tmp_path), "--port", port)
         assert status == 2
-        assert "--port 0 takes any that is free" in said
+        assert "--port 0 picks a free port" in said
         command.end(signal.SIGTERM)
 
 

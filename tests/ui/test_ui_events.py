@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ui_site import Site, begin_run, individual, make_run, site
 
-from cupilot.ui.events import BEAT, RETRY_MS, Watch, changes, event
+from cupilot.ui.events import KEEPALIVE_POLLS, RETRY_MS, Polling, event_stream, format_event
 
 
 def stream(found: list[object], rests: list[float] | None = None) -> list[str]:
@@ -19,35 +19,40 @@ def stream(found: list[object], rests: list[float] | None = None) -> list[str]:
     left = iter(found)
     remaining = [len(found)]
 
-    async def look() -> object:
+    async def read() -> object:
         remaining[0] -= 1
         return next(left)
 
-    async def rest(time_s: float) -> None:
+    async def sleep(time_s: float) -> None:
         if rests is not None:
             rests.append(time_s)
 
     async def collect() -> list[str]:
-        watch = Watch(rest, lambda: remaining[0] == 0, 0.25)
-        return [part async for part in changes("news", look, str, watch)]
+        polling = Polling(sleep, lambda: remaining[0] == 0, 0.25)
+        return [part async for part in event_stream("news", read, str, polling)]
 
     return asyncio.run(collect())
 
 
 def test_an_event_has_a_name_and_its_lines() -> None:
-    assert event("news", "one\ntwo\r\nthree") == "event: news\ndata: one\ndata: two\ndata: three\n\n"
-    assert event("news", "") == "event: news\ndata: \n\n"
+    assert format_event("news", "one\ntwo\r\nthree") == "event: news\ndata: one\ndata: two\ndata: three\n\n"
+    assert format_event("news", "") == "event: news\ndata: \n\n"
 
 
 def test_only_changes_are_sent() -> None:
     rests: list[float] = []
     sent = stream(["a", "a", "b", "b", "a"], rests)
-    assert sent == [f"retry: {RETRY_MS}\n\n", event("news", "a"), event("news", "b"), event("news", "a")]
+    assert sent == [
+        f"retry: {RETRY_MS}\n\n",
+        format_event("news", "a"),
+        format_event("news", "b"),
+        format_event("news", "a"),
+    ]
     assert rests == [0.25] * 5
 
 
 def test_silence_is_broken_now_and_then() -> None:
-    sent = stream(["a"] * (2 * BEAT + 1))
+    sent = stream(["a"] * (2 * KEEPALIVE_POLLS + 1))
     assert sent[2:] == [": still here\n\n"] * 2
 
 

@@ -15,8 +15,8 @@ from cupilot.evolution.result import moves_text
 from cupilot.evolution.store import FILE, LOCK, SqliteStore, read_store
 from cupilot.testing.samples import INFO, STRATEGY
 from cupilot.ui import runs as runs_module
+from cupilot.ui.run_lock import is_running, lock_holders
 from cupilot.ui.runs import RunsFolder, RunSummary
-from cupilot.ui.writing import holders, is_written
 
 
 def summary(root: Path, name: str) -> RunSummary:
@@ -49,7 +49,7 @@ def test_a_run_that_goes_on(tmp_path: Path) -> None:
 
 def test_a_finished_run_that_is_repeated_is_running(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
-    runs = RunsFolder(tmp_path, written=lambda folder: True)
+    runs = RunsFolder(tmp_path, is_running=lambda folder: True)
     found = runs.summary("run")
     assert found is not None
     assert (found.state, found.why) == ("running", "")
@@ -63,7 +63,7 @@ def test_the_best_and_the_counts(tmp_path: Path) -> None:
     assert (found.best.speedup, found.best.plain_s) == (pytest.approx(2.5), 8e-6)
     assert found.best.strategy == moves_text(STRATEGY)
     assert (found.individuals, found.failures, found.failed) == (4, (("verify: wrong-result", 1),), 1)
-    assert found.course_s == (8e-6, 4e-6, 4e-6)
+    assert found.best_times_s == (8e-6, 4e-6, 4e-6)
     assert found.last_generation == INFO.generations
 
 
@@ -72,7 +72,7 @@ def test_times_of_another_kind_are_not_ranked(tmp_path: Path) -> None:
         store.add(individual(2, 1e-6, source="measured"))
     found = summary(tmp_path, "run")
     assert found.best is not None
-    assert (found.best.id, found.course_s) == (1, (8e-6, 6e-6))
+    assert (found.best.id, found.best_times_s) == (1, (8e-6, 6e-6))
 
 
 def test_a_run_without_a_kernel_yet(tmp_path: Path) -> None:
@@ -196,9 +196,9 @@ def test_outlines_agree_with_the_records(tmp_path: Path) -> None:
 
 def test_locks_are_read_not_taken(tmp_path: Path) -> None:
     with closing(begin_run(tmp_path / "run")):
-        assert is_written(tmp_path / "run")
-    assert not is_written(tmp_path / "run")
-    assert not is_written(tmp_path / "nowhere")
+        assert is_running(tmp_path / "run")
+    assert not is_running(tmp_path / "run")
+    assert not is_running(tmp_path / "nowhere")
 
 
 def test_the_holders_of_a_lock() -> None:
@@ -209,17 +209,17 @@ def test_the_holders_of_a_lock() -> None:
         "3: FLOCK  ADVISORY  READ 6 fe:01:77 0 EOF\n"
         "4: FLOCK  ADVISORY  WRITE 7 fe:01:177 0 EOF\n"
     )
-    assert list(holders(text, 77)) == [1234]
+    assert list(lock_holders(text, 77)) == [1234]
 
 
 def test_a_lock_on_another_file_of_the_same_number_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / LOCK).touch()
     number = (tmp_path / LOCK).stat().st_ino
     (tmp_path / "locks").write_text(f"1: FLOCK  ADVISORY  WRITE {os.getpid()} 00:00:{number} 0 EOF\n")
-    monkeypatch.setattr("cupilot.ui.writing.LOCKS", tmp_path / "locks")
-    assert not is_written(tmp_path)
+    monkeypatch.setattr("cupilot.ui.run_lock.LOCKS", tmp_path / "locks")
+    assert not is_running(tmp_path)
     with (tmp_path / LOCK).open():
-        assert is_written(tmp_path)
+        assert is_running(tmp_path)
 
 
 def test_a_store_of_another_schema(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from cupilot.evolution.store import SqliteStore, create_store
 from cupilot.records import Individual, Kernel, RunInfo, Strategy, Timing
 from cupilot.runs.bench import RUNS
 from cupilot.testing.samples import EVALUATION, FAILED, INDIVIDUAL, INFO, RESULT, STRATEGY
-from cupilot.ui.asking import Choices
-from cupilot.ui.processes import OwnGroup, Program
+from cupilot.ui.new_run_form import FormChoices
+from cupilot.ui.process_manager import DetachedProcess, RunProcess
 from cupilot.ui.server import LiveServer, Settings
 
-CHOICES = Choices(("virtual:sample", "virtual:other"), "virtual:sample", 8, 4, 1, 0)
+CHOICES = FormChoices(("virtual:sample", "virtual:other"), "virtual:sample", 8, 4, 1, 0)
 DEADLINE_S = 20.0
 STAND_IN = Path(__file__).parent / "stand_in.py"
 TOKEN = "a token that is long enough"
@@ -135,7 +135,7 @@ class Site:
 @contextmanager
 def site(
     root: Path,
-    start: Callable[[Sequence[str], Path], Program] | None = None,
+    start: Callable[[Sequence[str], Path], RunProcess] | None = None,
     *,
     host: str = "127.0.0.1",
     token: str | None = None,
@@ -145,21 +145,21 @@ def site(
 ) -> Iterator[Site]:
     """The real server, in a thread."""
     settings = Settings(root, host, 0, token, ("sample-machine",))
-    server = LiveServer(settings, CHOICES, start or start_stand_in, time.time, report, rest_s=0.05)
+    server = LiveServer(settings, CHOICES, start or start_stand_in, time.time, report, interval_s=0.05)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
         wait_for(lambda: server.is_ready)
         yield Site(server, root)
     finally:
-        server.end()
+        server.stop()
         thread.join(DEADLINE_S)
         assert not thread.is_alive(), "the server did not end"
 
 
-def start_stand_in(arguments: Sequence[str], said: Path) -> Program:
+def start_stand_in(arguments: Sequence[str], log: Path) -> RunProcess:
     """A program that does to the store what a search would, without one."""
-    return OwnGroup((sys.executable, str(STAND_IN), *arguments), said)
+    return DetachedProcess((sys.executable, str(STAND_IN), *arguments), log)
 
 
 def wait_for(condition: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:

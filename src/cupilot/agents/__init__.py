@@ -1,6 +1,5 @@
-"""Language models in the roles of the agents: prompts, replies, and what is made of them."""
+"""The agents' roles played by language models: prompts, and records from their replies."""
 
 from cupilot.agents.agents import LlmAgents
-from cupilot.agents.asking import ROLES
 
-__all__ = ["ROLES", "LlmAgents"]
+__all__ = ["LlmAgents"]

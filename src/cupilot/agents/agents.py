@@ -1,9 +1,9 @@
-"""The five roles played by language models; `cupilot.contracts.Agents` like the expert.
+"""The five roles played by language models, with the same interface as the expert: `cupilot.contracts.Agents`.
 
-A role that gets no usable answer never stops a run: the Translator and the Revisor return a `Failure`,
-the Manager merges and draws by itself, the Prophet keeps to its numbers, alignment to what it can check
-itself.  Only the Generator has nothing to fall back on, and raises `ModelError` after its tries.
-The same replies and the same generator give the same answers.
+A missing or unusable reply never stops a run: the Translator and the Revisor return a `Failure`, the Manager merges and
+draws strategies itself, the Prophet returns its computed numbers, alignment relies on the evidence alone.  Only the
+Generator has no fallback, and raises `ModelError` after its tries.
+The same replies and the same random generator give the same results.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from math import ceil
 from random import Random
 from typing import Any, TypeVar
 
-from cupilot.agents import chance
-from cupilot.agents.asking import Asker, OnCall
+from cupilot.agents import fallback
 from cupilot.agents.evidence import check
-from cupilot.agents.parts import PLAIN, Matter
-from cupilot.agents.prophet import computed
-from cupilot.agents.reading import read_kernel, read_move, read_strategy, remarked, unlike
+from cupilot.agents.prompt_sections import PLAIN, PromptContext
+from cupilot.agents.prompting import OnCall, RoleClient
+from cupilot.agents.prophet import compute_guidance
 from cupilot.agents.replies import (
     GIVE_UP,
     AimReply,
@@ -29,8 +28,9 @@ from cupilot.agents.replies import (
     StrategiesReply,
     StrategyReply,
 )
-from cupilot.agents.wording import one_line
-from cupilot.contracts import Brief, Model, Reply, Request
+from cupilot.agents.reply_parsing import distinct, parse_kernel, parse_move, parse_strategy, with_remarks
+from cupilot.agents.templates import one_line
+from cupilot.contracts import Brief, Model, Reply, Request, Revision
 from cupilot.errors import ModelError
 from cupilot.gpu.spec import GpuSpec
 from cupilot.llm import Unparsable
@@ -43,15 +43,15 @@ AIM_CHARACTERS = 300
 T = TypeVar("T")
 
 
-def _nobody(role: str, request: Request, reply: Reply) -> None:
-    """Nobody wants to know of the calls."""
+def _ignore_call(role: str, request: Request, reply: Reply) -> None:
+    """The default observer does nothing."""
 
 
 class LlmAgents:
     """Implements `cupilot.contracts.Agents` with one model, or one for each role.
 
-    ``on_call`` is told of every reply, from whichever thread it came in.  ``prompt_tokens`` and
-    ``reply_tokens`` lower the length of all prompts and replies, for small models and small windows.
+    ``on_call`` is called with every reply, in the thread that received it.  ``prompt_tokens`` and ``reply_tokens``
+    lower the limits of all prompts and replies, for models with a small window.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class LlmAgents:
         deck: Deck | None = None,
         prompt_tokens: int | None = None,
         reply_tokens: int | None = None,
-        on_call: OnCall = _nobody,
+        on_call: OnCall = _ignore_call,
     ) -> None:
         self._deck = load_deck() if deck is None else deck
-        self._asker = Asker(models or {}, default, on_call, prompt_tokens, reply_tokens)
+        self._client = RoleClient(models or {}, default, on_call, prompt_tokens, reply_tokens)
 
     @property
     def name(self) -> str:
@@ -74,21 +74,21 @@ class LlmAgents:
     # --- Kernel Generator and Roofline Prophet ---------------------------------------------
 
     def generate(self, brief: Brief) -> Kernel:
-        """Kernel Generator: asked up to three times, each time with what was wrong before."""
+        """Kernel Generator: asked up to three times, each time with what was wrong with the last reply."""
         why = ""
         for _ in range(TRIES):
-            found = self._ask("generator_write", Matter(brief, self._deck, failed=why), KernelReply)
-            kernel = found if isinstance(found, Failure) else read_kernel(found.code, "generate")
+            found = self._ask("generator_write", PromptContext(brief, self._deck, reply_problem=why), KernelReply)
+            kernel = found if isinstance(found, Failure) else parse_kernel(found.code, "generate")
             if isinstance(kernel, Kernel):
                 return kernel
             why = kernel.message
         raise ModelError(f"no plain kernel for {brief.task.name} after {TRIES} tries: {why}")
 
     def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
-        """Roofline Prophet: the numbers are computed; the model says in one sentence what to aim for."""
-        guidance = computed(task, evaluation, spec)
-        matter = Matter(Brief(task, spec, guidance), self._deck, evaluation=evaluation)
-        found = self._ask("prophet_place", matter, AimReply)
+        """Roofline Prophet: the numbers are computed; the model adds one sentence about what to aim for."""
+        guidance = compute_guidance(task, evaluation, spec)
+        context = PromptContext(Brief(task, spec, guidance), self._deck, evaluation=evaluation)
+        found = self._ask("prophet_place", context, AimReply)
         aim = "" if isinstance(found, Failure) else one_line(found.aim)[:AIM_CHARACTERS]
         return replace(
             guidance, sentence=f"{guidance.sentence} {aim or f'Aim at moves that relieve {guidance.limit}.'}"
@@ -97,91 +97,97 @@ class LlmAgents:
     # --- SCE Manager -----------------------------------------------------------------------
 
     def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
-        """SCE Manager: what paid on similar tasks, what the model proposes, and draws to fill up."""
-        matter = self._matter(brief)
-        chosen = chance.from_pool(matter, ceil(chance.POOL_SHARE * count))
+        """SCE Manager: what paid on similar tasks, what the model proposes, and random draws for the rest."""
+        context = self._context(brief)
+        chosen = fallback.pool_strategies(context, ceil(fallback.POOL_SHARE * count))
         wanted = count - len(chosen)
         if wanted > 0:
             guided = brief.guidance is not None
-            found = self._ask("manager_initialize", matter, StrategiesReply, count=wanted, guided=guided)
+            found = self._ask("manager_initialize", context, StrategiesReply, count=wanted, guided=guided)
             replies = () if isinstance(found, Failure) else found.strategies
             proposed = [self._strategy(reply, brief) for reply in replies]
-            chosen += unlike(proposed, [PLAIN, *chosen])
-        while len(chosen) < count and (extra := chance.drawn(matter, rng, chosen)) is not None:
+            chosen += distinct(proposed, [PLAIN, *chosen])
+        while len(chosen) < count and (extra := fallback.draw_strategy(context, rng, chosen)) is not None:
             chosen.append(extra)
         return tuple(chosen[:count])
 
     def cross(self, brief: Brief, rng: Random) -> Strategy:
-        """SCE Manager: a child of two parents, or a step away from one; merged or drawn if the model has none."""
-        matter = self._matter(brief)
-        values: dict[str, Any] = {"guided": brief.guidance is not None, "spark": chance.spark(matter, rng)}
+        """SCE Manager: a child of two parents, or a mutation of one; merged or drawn if the model proposes none."""
+        context = self._context(brief)
+        values: dict[str, Any] = {
+            "guided": brief.guidance is not None,
+            "suggestion": fallback.suggested_card(context, rng),
+        }
         if len(brief.parents) > 1:
-            found = self._ask("manager_cross", matter, StrategyReply, **values)
+            found = self._ask("manager_cross", context, StrategyReply, **values)
         else:
-            found = self._ask("manager_mutate", matter, StrategyReply, step=chance.step(rng), **values)
+            found = self._ask("manager_mutate", context, StrategyReply, step=fallback.mutation(rng), **values)
         parents = [PLAIN, *(one.strategy for one in brief.parents)]
         if not isinstance(found, Failure):
             child = self._strategy(found, brief)
             if not any(same(child, parent) for parent in parents):
                 return child
-        return chance.crossed(matter, rng)
+        return fallback.merge_parents(context, rng)
 
     # --- Strategy Translator ---------------------------------------------------------------
 
     def translate(self, brief: Brief, strategy: Strategy) -> Kernel | Failure:
-        """Strategy Translator: the model's code for the strategy, from the first parent's kernel."""
-        matter = self._matter(brief, strategy=strategy)
-        found = self._ask("translator_write", matter, KernelReply, has_kernel=matter.kernel is not None)
-        return replace(found, stage="translate") if isinstance(found, Failure) else read_kernel(found.code, "translate")
+        """Strategy Translator: the model's code for the strategy, based on the first parent's kernel."""
+        context = self._context(brief, strategy=strategy)
+        found = self._ask("translator_write", context, KernelReply, has_kernel=context.kernel is not None)
+        return (
+            replace(found, stage="translate") if isinstance(found, Failure) else parse_kernel(found.code, "translate")
+        )
 
     def align(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Strategy:
-        """Strategy Translator: the model's wording, less what cannot be seen; a plain kernel stays plain."""
+        """Strategy Translator: the model's wording without the moves that are not visible in the kernel."""
         if not strategy.moves:
             return strategy
-        matter = Matter(brief, self._deck, kernel, evaluation, strategy)
-        found = self._ask("translator_align", matter, AlignReply)
+        context = PromptContext(brief, self._deck, kernel, evaluation, strategy)
+        found = self._ask("translator_align", context, AlignReply)
         quotes: dict[str, str] | None = None
         claimed = strategy
         if not isinstance(found, Failure):
-            read = [(read_move(seen.move, self._deck, []), seen.quote) for seen in found.moves]
+            read = [(parse_move(seen.move, self._deck, []), seen.quote) for seen in found.moves]
             quotes = {move.card: quote for move, quote in read if move is not None}
             seen_moves = [seen.move for seen in found.moves]
-            claimed = read_strategy(seen_moves, found.text, self._deck, brief.spec, brief.task.precision)
-            claimed = replace(claimed, moves=tuple(_reasoned(move, strategy) for move in claimed.moves))
-        checked = check(claimed, kernel, evaluation.profile, quotes)
+            claimed = parse_strategy(seen_moves, found.text, self._deck, brief.spec, brief.task.precision)
+            claimed = replace(claimed, moves=tuple(_with_reason(move, strategy) for move in claimed.moves))
+        checked = check(claimed, self._deck, kernel, evaluation.profile, quotes)
         if not checked.struck:
             return claimed
-        return Strategy(checked.moves, remarked(claimed.text, [f"struck {reason}" for reason in checked.struck]))
+        return Strategy(checked.moves, with_remarks(claimed.text, [f"struck {reason}" for reason in checked.struck]))
 
     # --- Kernel Revisor --------------------------------------------------------------------
 
-    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | Failure:
-        """Kernel Revisor: repaired code, or a failure with the reason."""
-        matter = Matter(brief, self._deck, kernel, evaluation, strategy)
-        found = self._ask("revisor_repair", matter, RepairReply, failed=evaluation.failure is not None)
+    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Revision | Failure:
+        """Kernel Revisor: repaired code for the same strategy, or a failure with the reason."""
+        context = PromptContext(brief, self._deck, kernel, evaluation, strategy)
+        found = self._ask("revisor_repair", context, RepairReply, failed=evaluation.failure is not None)
         if isinstance(found, Failure):
             return replace(found, stage="revise")
         if found.verdict.strip().lower().replace(" ", "-") == GIVE_UP or not found.code.strip():
             return Failure("revise", "given-up", one_line(found.reason) or "the model gave no reason")
-        return read_kernel(found.code, "revise")
+        repaired = parse_kernel(found.code, "revise")
+        return repaired if isinstance(repaired, Failure) else Revision(repaired, strategy)
 
     # --- asking ----------------------------------------------------------------------------
 
-    def _matter(self, brief: Brief, strategy: Strategy = PLAIN) -> Matter:
-        """About the first parent's kernel."""
+    def _context(self, brief: Brief, strategy: Strategy = PLAIN) -> PromptContext:
+        """The context with the first parent's kernel, if there is one."""
         first = brief.parents[0] if brief.parents else None
         if first is None:
-            return Matter(brief, self._deck, strategy=strategy)
-        return Matter(brief, self._deck, first.kernel, first.evaluation, strategy)
+            return PromptContext(brief, self._deck, strategy=strategy)
+        return PromptContext(brief, self._deck, first.kernel, first.evaluation, strategy)
 
     def _strategy(self, reply: StrategyReply, brief: Brief) -> Strategy:
         text = f"{reply.text} {reply.reason}".strip()
-        return read_strategy(reply.moves, text, self._deck, brief.spec, brief.task.precision)
+        return parse_strategy(reply.moves, text, self._deck, brief.spec, brief.task.precision)
 
-    def _ask(self, prompt: str, matter: Matter, shape: type[T], **values: Any) -> T | Failure:
-        """What the model says, or a failure that says why there is nothing."""
+    def _ask(self, prompt: str, context: PromptContext, shape: type[T], **values: Any) -> T | Failure:
+        """The model's reply, or a failure that says why there is none."""
         try:
-            found = self._asker.ask(prompt, matter, shape, **values)
+            found = self._client.ask(prompt, context, shape, **values)
         except ModelError as error:
             return Failure("ask", "no-reply", one_line(str(error)))
         if isinstance(found, Unparsable):
@@ -190,7 +196,7 @@ class LlmAgents:
         return found.value
 
 
-def _reasoned(move: Move, strategy: Strategy) -> Move:
-    """The reason for which a move was chosen stays with it."""
+def _with_reason(move: Move, strategy: Strategy) -> Move:
+    """The move with the reason it was chosen for."""
     before = strategy.move(move.card)
     return replace(move, reason=before.reason) if before is not None and before.reason else move

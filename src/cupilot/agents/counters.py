@@ -1,6 +1,6 @@
-"""The counters that matter where a kernel stands, each beside what the device or the task allows.
+"""The counters to show for a limit and a zone, each beside its bound from the device or the task.
 
-Which ones those are is data (`counters.toml`); here is only where their values come from.
+`counters.toml` lists them; this module computes their values.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from pathlib import Path
 
 from cupilot import numbers
 from cupilot.errors import DataError
+from cupilot.gpu.hot_lines import HotLine, hot_lines
 from cupilot.gpu.occupancy import WARP, occupancy
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.timing.model import BY_SECTORS
-from cupilot.records import INTENSIVE, Evaluation, Guidance, Launch, LineCost, Profile, Task, from_plain
+from cupilot.records import INTENSIVE, Evaluation, Guidance, Launch, Profile, Task, from_plain
 
 SECTOR_BYTES = 32
 SHOWN_PARTS, SHOWN_LINES = 4, 6
-# a line with less than this share of anything is not hot
-LUKEWARM = 0.03
+LEAST_SHARE = 0.03
+"""A line with a smaller share of both instructions and sectors is not shown."""
 
 BOUNDS: Mapping[str, Callable[[Task, GpuSpec], float]] = {
     "dram": lambda task, spec: spec.dram_bytes_per_s,
@@ -43,8 +44,8 @@ BOUNDS: Mapping[str, Callable[[Task, GpuSpec], float]] = {
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table, see `counters.toml`."""
+class CounterRow:
+    """One row of `counters.toml`, where the keys are explained."""
 
     title: str
     value: str
@@ -66,8 +67,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A counter in words; the bounds that do not apply are empty."""
+class ShownCounter:
+    """A counter as text; bounds that do not apply are empty."""
 
     title: str
     value: str
@@ -78,30 +79,20 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class HotLine:
-    """A source line and its shares of the kernel's instructions and global sectors."""
-
-    line: int
-    instructions: float
-    sectors: float
-    text: str
-
-
-@dataclass(frozen=True)
 class _Table:
-    rows: Mapping[str, Row]
+    rows: Mapping[str, CounterRow]
     limits: Mapping[str, tuple[str, ...]]
     zones: Mapping[str, tuple[str, ...]]
 
 
 @cache
 def table() -> _Table:
-    """The table of `counters.toml`, checked."""
+    """The contents of `counters.toml`, checked."""
     data = tomllib.loads(Path(__file__).with_name("counters.toml").read_text(encoding="utf-8"))
     unknown = sorted(set(data) - {"rows", "limits", "zones"})
     if unknown:
         raise DataError(f"counters.toml: unknown table {unknown[0]!r}")
-    rows = {name: from_plain(Row, row, f"counters.toml, rows.{name}") for name, row in data["rows"].items()}
+    rows = {name: from_plain(CounterRow, row, f"counters.toml, rows.{name}") for name, row in data["rows"].items()}
     for names in (*data["limits"].values(), *data["zones"].values()):
         absent = [name for name in names if name not in rows]
         if absent:
@@ -110,17 +101,19 @@ def table() -> _Table:
     return _Table(rows, limits, {name: tuple(names) for name, names in data["zones"].items()})
 
 
-def shown(guidance: Guidance, task: Task, evaluation: Evaluation, spec: GpuSpec) -> tuple[Shown, ...]:
-    """The counters for a limit and a zone; none without a profile and a time."""
+def relevant_counters(
+    guidance: Guidance, task: Task, evaluation: Evaluation, spec: GpuSpec
+) -> tuple[ShownCounter, ...]:
+    """The counters for the guidance's limit and zone; none without a profile and a time."""
     if evaluation.profile is None or evaluation.timing is None:
         return ()
-    facts = _facts(evaluation.profile, evaluation.timing.time_s, task, spec)
+    quantities = _quantities(evaluation.profile, evaluation.timing.time_s, task, spec)
     known = table()
     names = dict.fromkeys((*known.limits.get(guidance.limit, ()), *known.zones.get(guidance.zone, ())))
-    return tuple(row for name in names if (row := _shown(known.rows[name], facts, task, spec)) is not None)
+    return tuple(row for name in names if (row := _shown(known.rows[name], quantities, task, spec)) is not None)
 
 
-def breakdown(evaluation: Evaluation) -> tuple[tuple[str, float], ...]:
+def largest_parts(evaluation: Evaluation) -> tuple[tuple[str, float], ...]:
     """The parts that take the most time, with their shares of it."""
     timing = evaluation.timing
     if timing is None:
@@ -129,56 +122,41 @@ def breakdown(evaluation: Evaluation) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(shares, key=lambda part: -part[1])[:SHOWN_PARTS])
 
 
-def hot_lines(guidance: Guidance, source: str, profile: Profile | None) -> tuple[HotLine, ...]:
-    """The lines that cost the most, by what limits the kernel."""
-    costs = _line_costs(profile) if profile is not None else ()
+def hottest_lines(guidance: Guidance, source: str, profile: Profile | None) -> tuple[tuple[HotLine, str], ...]:
+    """The lines with the largest share of what limits the kernel, each with its text."""
     text = source.split("\n")
-    instructions = sum(cost.warp_instructions for cost in costs) or 1.0
-    sectors = sum(cost.global_sectors for cost in costs) or 1.0
-    lines = [
-        HotLine(c.line, c.warp_instructions / instructions, c.global_sectors / sectors, text[c.line - 1].strip())
-        for c in costs
-        if 1 <= c.line <= len(text)
-    ]
-    by_sectors = guidance.limit in BY_SECTORS
-    lines.sort(key=lambda hot: (-(hot.sectors if by_sectors else hot.instructions), -hot.instructions, hot.line))
-    return tuple(hot for hot in lines[:SHOWN_LINES] if max(hot.instructions, hot.sectors) >= LUKEWARM)
+    launches = profile.launches if profile is not None else ()
+    lines = [hot for hot in hot_lines(launches, None) if 1 <= hot.line <= len(text)]
+    if guidance.limit in BY_SECTORS:
+        lines.sort(key=lambda hot: -hot.sectors)
+    shown = [hot for hot in lines[:SHOWN_LINES] if max(hot.instructions, hot.sectors) >= LEAST_SHARE]
+    return tuple((hot, text[hot.line - 1].strip()) for hot in shown)
 
 
-def _line_costs(profile: Profile) -> tuple[LineCost, ...]:
-    instructions: dict[int, float] = {}
-    sectors: dict[int, float] = {}
-    for launch in profile.launches:
-        for cost in launch.lines:
-            instructions[cost.line] = instructions.get(cost.line, 0.0) + cost.warp_instructions
-            sectors[cost.line] = sectors.get(cost.line, 0.0) + cost.global_sectors
-    return tuple(LineCost(line, count, sectors[line]) for line, count in sorted(instructions.items()))
-
-
-def _facts(profile: Profile, time_s: float, task: Task, spec: GpuSpec) -> dict[str, float]:
-    """Every number a row may name: counters, and what follows from launches and task."""
-    facts: dict[str, float] = {}
+def _quantities(profile: Profile, time_s: float, task: Task, spec: GpuSpec) -> dict[str, float]:
+    """Every number that a row may name: counters, and what follows from launches and task."""
+    quantities: dict[str, float] = {}
     for launch in profile.launches:
         for counter in launch.counters:
-            before = facts.get(counter.name, 0.0)
+            before = quantities.get(counter.name, 0.0)
             intensive = counter.name in INTENSIVE
-            facts[counter.name] = max(before, counter.value) if intensive else before + counter.value
+            quantities[counter.name] = max(before, counter.value) if intensive else before + counter.value
     launches = profile.launches
-    facts |= {
+    quantities |= {
         "time_s": time_s,
         "minimal_bytes": float(task.minimal_bytes),
-        "l2_read_bytes": facts.get("l2_read_sectors", 0.0) * SECTOR_BYTES,
+        "l2_read_bytes": quantities.get("l2_read_sectors", 0.0) * SECTOR_BYTES,
         "launches": float(len(launches) + len(profile.operations)),
     }
     if launches:
         longest = max(launches, key=lambda launch: launch.counter("warp_instructions"))
-        facts |= {
+        quantities |= {
             "warps": float(sum(launch.blocks * -(-launch.threads // WARP) for launch in launches)),
             "blocks": float(longest.blocks),
             "registers": float(max(launch.resources.registers for launch in launches)),
             **_residence(longest, spec),
         }
-    return facts
+    return quantities
 
 
 def _residence(launch: Launch, spec: GpuSpec) -> dict[str, float]:
@@ -187,21 +165,21 @@ def _residence(launch: Launch, spec: GpuSpec) -> dict[str, float]:
     return {"resident_warps": float(resident.warps_per_sm), "waves": float(waves)}
 
 
-def _shown(row: Row, facts: Mapping[str, float], task: Task, spec: GpuSpec) -> Shown | None:
-    divisor = facts.get(row.per, 0.0) if row.per else 1.0
-    if row.value not in facts or divisor <= 0:
+def _shown(row: CounterRow, quantities: Mapping[str, float], task: Task, spec: GpuSpec) -> ShownCounter | None:
+    divisor = quantities.get(row.per, 0.0) if row.per else 1.0
+    if row.value not in quantities or divisor <= 0:
         return None
 
     def bound(name: str) -> str:
         return quantity(BOUNDS[name](task, spec), row.unit) if name else ""
 
     best = "" if row.best is None else quantity(row.best, row.unit)
-    value = quantity(facts[row.value] / divisor, row.unit)
-    return Shown(row.title, value, row.good, bound(row.ceiling), bound(row.floor), best)
+    value = quantity(quantities[row.value] / divisor, row.unit)
+    return ShownCounter(row.title, value, row.good, bound(row.ceiling), bound(row.floor), best)
 
 
 def quantity(value: float, unit: str = "") -> str:
-    """A number with three digits and a prefix, such as ``1.77 TB/s``; a mere count has an exponent instead."""
+    """A number with three digits and a prefix, such as ``1.77 TB/s``; without a unit, with an exponent."""
     if unit:
         return numbers.quantity(value, unit)
     return f"{value:.3g}" if value < 1e5 else f"{value:.3e}"

@@ -1,4 +1,4 @@
-"""The Roofline Prophet's numbers in words: zone, limit and headroom are computed, never asked of a model."""
+"""The Roofline Prophet's numbers: zone, limit and headroom are computed, never asked of a model."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from cupilot.records import Evaluation, Guidance, Task
 from cupilot.tasks.roofline_position import roofline_position
 
 
-def computed(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
-    """The guidance without what to aim for."""
+def compute_guidance(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
+    """The guidance without a sentence about what to aim for."""
     at = roofline_position(task, evaluation, spec)
     bound = f"the task has {at.intensity:.3g} operations per byte and takes at best {at.bound_s * 1e3:.4g} ms"
     timing = evaluation.timing

@@ -7,11 +7,10 @@ from argparse import ArgumentParser, ArgumentTypeError
 from cupilot.cli.choices import positive
 from cupilot.cli.environment import llm_key
 from cupilot.cli.terminal import Terminal
+from cupilot.contracts import ROLES
 from cupilot.errors import UserError
 from cupilot.runs import SearchOptions
 from cupilot.runs.agents import EVERY_ROLE, REPLAY, Models
-
-ROLES = ("generator", "prophet", "manager", "translator", "revisor")
 
 
 def add_models(parser: ArgumentParser) -> None:
@@ -53,7 +52,7 @@ def choose_models(name: str | None, model: str | None, roles: list[tuple[str, st
 
 def show_estimate(asked: SearchOptions, terminal: Terminal) -> None:
     """Calls, tokens and cost before anything is spent: the most it can come to."""
-    from cupilot.agents.planning import plan
+    from cupilot.agents.call_estimate import plan_calls
     from cupilot.evolution.loop import ELITE, REVISIONS
     from cupilot.llm import price_usd
 
@@ -63,7 +62,7 @@ def show_estimate(asked: SearchOptions, terminal: Terminal) -> None:
         return
     rows, total, known = [], 0.0, True
     most = {"prompt_tokens": limits.prompt_tokens, "reply_tokens": limits.reply_tokens}
-    for planned in plan(asked.info(), elite=ELITE, revisions=REVISIONS, **most):
+    for planned in plan_calls(asked.info(), elite=ELITE, revisions=REVISIONS, **most):
         model = models.get(planned.role, models[EVERY_ROLE])
         price = None if model.startswith(REPLAY) else price_usd(model, planned.prompt_tokens, planned.reply_tokens)
         free = model.startswith(REPLAY)

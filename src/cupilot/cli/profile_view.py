@@ -11,8 +11,8 @@ from cupilot.cli.terminal import Terminal
 from cupilot.evaluation.profiling import Profiled
 from cupilot.expert.prophet import WORDS
 from cupilot.gpu import GpuSpec, occupancy
+from cupilot.gpu.hot_lines import hot_lines
 from cupilot.gpu.roofline import LATENCY_BOUND, Roof
-from cupilot.gpu.timing import launch_parts, line_seconds
 from cupilot.gpu.units import sources_of, units
 from cupilot.numbers import duration, percent, quantity, ratio
 from cupilot.records import Kernel, Launch, Profile, Timing
@@ -184,20 +184,16 @@ def lane_lines(launch: Launch) -> list[str]:
 def line_rows(launch: Launch, spec: GpuSpec, kernel: Kernel) -> list[tuple[str, str, str, str]]:
     """The source lines that take longest, by the model, with their text and what they do."""
     text = source_text(kernel, launch).split("\n")
-    costs = {cost.line: cost for cost in launch.lines}
-    instructions = sum(cost.warp_instructions for cost in launch.lines) or 1.0
-    sectors = sum(cost.global_sectors for cost in launch.lines) or 1.0
-    total_s = sum(launch_parts(launch, spec).values())
-    found = [(n, time_s / total_s) for n, time_s in line_seconds(launch, spec) if 1 <= n <= len(text)]
-    hot = [(line, share) for line, share in found[:HOTTEST] if share >= LUKEWARM]
-    width = max((len(str(line)) for line, _ in hot), default=0)
+    known = [hot for hot in hot_lines((launch,), spec) if 1 <= hot.line <= len(text)]
+    shown = [hot for hot in known[:HOTTEST] if hot.cost >= LUKEWARM]
+    width = max((len(str(hot.line)) for hot in shown), default=0)
     return [
         (
             # cells of tables may carry markup, and source has brackets of its own
-            escape(f"{line:>{width}}  {cut(text[line - 1].strip(), TEXT)}"), percent(share),
-            percent(costs[line].warp_instructions / instructions), percent(costs[line].global_sectors / sectors),
+            escape(f"{hot.line:>{width}}  {cut(text[hot.line - 1].strip(), TEXT)}"), percent(hot.cost),
+            percent(hot.instructions), percent(hot.sectors),
         )
-        for line, share in hot
+        for hot in shown
     ]  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 Caps are checked before each candidate is begun.  Evaluations are reserved for a candidate and what it did not need
 is given back, so their cap is never exceeded; tokens and USD are checked before each call as well (see
-`cupilot.llm.Capped`); wall time and device time may be exceeded by the candidates in flight.  A run
+`cupilot.llm.CappedModel`); wall time and device time may be exceeded by the candidates in flight.  A run
 that goes on has its wall and device time anew.
 """
 

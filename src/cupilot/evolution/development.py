@@ -79,9 +79,9 @@ def develop(assignment: Assignment, agents: Agents, evaluate: Callable[[Kernel],
             if not evaluation.correct:
                 development.remarks.append(("given-up", revised.message))
             break
-        if revised.digest == kernel.digest:
+        if revised.kernel.digest == kernel.digest:
             break
-        kernel = revised
+        kernel, strategy = revised.kernel, revised.strategy
     return development
 
 

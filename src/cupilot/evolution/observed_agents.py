@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from itertools import count
 from random import Random
 
-from cupilot.contracts import DONE, Agents, Brief, Step, Watch
+from cupilot.contracts import DONE, Agents, Brief, Revision, Step, Watch
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Evaluation, Failure, Guidance, Kernel, Strategy, Task
 
@@ -47,7 +47,7 @@ class ObservedAgents:
         with self._writing("translator"):
             return self._agents.align(brief, kernel, strategy, evaluation)
 
-    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | Failure:
+    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Revision | Failure:
         with self._writing("revisor"):
             return self._agents.revise(brief, kernel, strategy, evaluation)
 

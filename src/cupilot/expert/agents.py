@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
-from cupilot.contracts import Brief
+from cupilot.contracts import Brief, Revision
 from cupilot.expert import breeding
 from cupilot.expert.matching import match
 from cupilot.expert.prophet import foresee
 from cupilot.expert.recipe import Recipe, load_recipes
-from cupilot.expert.render import named_strategy, render
+from cupilot.expert.render import render
 from cupilot.expert.space import Space
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Evaluation, Failure, Guidance, Kernel, Move, Strategy, Task
@@ -70,16 +71,10 @@ class Expert:
         return render(space, space.effective(strategy))
 
     def align(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Strategy:
-        """Strategy Translator: the moves that the kernel's head names, with their reasons.
+        """Strategy Translator: the strategy without the moves that change nothing for this task."""
+        return self.space(brief.task, brief.spec).effective(strategy) if strategy.moves else strategy
 
-        Of a kernel that is not the expert's nothing is known, and the strategy stays as it is.
-        """
-        found = named_strategy(kernel, self._deck)
-        if found is None:
-            return strategy
-        return Strategy(tuple(_reasoned(move, strategy) for move in found.moves), strategy.text)
-
-    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Kernel | Failure:
+    def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Revision | Failure:
         """Kernel Revisor: a smaller kernel when resources ran out; nothing else can be repaired here."""
         failure = evaluation.failure
         if failure is None or failure.stage not in _TOO_LARGE_STAGES:
@@ -87,14 +82,15 @@ class Expert:
         if not _TOO_LARGE.search(f"{failure.message}\n{failure.log}"):
             return Failure("revise", "given-up", f"a recipe cannot be changed against a {failure.kind}")
         space = self.space(brief.task, brief.spec)
-        smaller = space.smaller(space.repair(named_strategy(kernel, self._deck) or strategy))
+        smaller = space.smaller(space.repair(space.effective(strategy)))
         if smaller is None:
             return Failure("revise", "given-up", "the kernel is as small as the recipe can make it")
-        return render(space, space.effective(smaller))
+        moves = tuple(_revised(move, strategy) for move in space.effective(smaller).moves)
+        revised = Strategy(moves, strategy.text)
+        return Revision(render(space, revised), revised)
 
 
-def _reasoned(move: Move, strategy: Strategy) -> Move:
-    claimed = strategy.move(move.card)
-    if claimed is None:
-        return Move(move.card, move.parameters, "not asked for, but in the kernel")
-    return claimed if claimed.same(move) else Move(move.card, move.parameters, "as the kernel has it")
+def _revised(move: Move, before: Strategy) -> Move:
+    """The move; one with other parameters than before says why."""
+    old = before.move(move.card)
+    return move if old is None or old.same(move) else replace(move, reason="made smaller to fit the device")

@@ -1,4 +1,4 @@
-"""From a legal strategy to source text, and from source text back to the strategy it names."""
+"""From a legal strategy to source text; the comment that lists the moves is for people, and nothing reads it back."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from functools import cache
 
 import jinja2
 
-from cupilot.errors import DataError
 from cupilot.expert.matching import Problem
 from cupilot.expert.recipe import FOLDER
 from cupilot.expert.space import Space
 from cupilot.records import Argument, Kernel, Strategy
-from cupilot.strategies import Deck, move_text, order, parse
-
-_HEADER = re.compile(r"^// Strategy:.*\n(?P<moves>(?://   .*\n)*)", re.MULTILINE)
+from cupilot.strategies import move_text, order
 
 
 def render(space: Space, strategy: Strategy) -> Kernel:
@@ -36,17 +33,6 @@ def render(space: Space, strategy: Strategy) -> Kernel:
     )
     lines = [line.rstrip() for line in text.splitlines()]
     return Kernel(re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n")
-
-
-def named_strategy(kernel: Kernel, deck: Deck) -> Strategy | None:
-    """The strategy in the head of one of our kernels; None for anybody else's."""
-    header = _HEADER.search(kernel.source)
-    if header is None:
-        return None
-    try:
-        return parse(header["moves"].replace("//   ", ""), deck)
-    except DataError:
-        return None
 
 
 def _signature(problem: Problem) -> str:

@@ -30,15 +30,14 @@ class Space:
     def cards(self) -> tuple[str, ...]:
         """Cards that this recipe realises and the task's precision and the device allow."""
         known = (move.card for move in self.problem.recipe.moves)
-        return tuple(card for card in known if self._precise(card) and self.capable(card))
+        return tuple(card for card in known if self._allowed_precision(card) and self.capable(card))
 
     def capable(self, card: str) -> bool:
         """Whether the device has what the card uses."""
-        return self.deck.card(card).min_capability <= self.capability
+        return self.deck.card(card).runs_on(self.capability)
 
-    def _precise(self, card: str) -> bool:
-        precisions = self.deck.card(card).precisions
-        return not precisions or self.problem.task.precision in precisions
+    def _allowed_precision(self, card: str) -> bool:
+        return self.deck.card(card).allows(self.problem.task.precision)
 
     def choices(self, card: str, parameter: str) -> tuple[Value, ...]:
         return self.problem.recipe.choices(card, parameter, self.deck)
@@ -80,7 +79,7 @@ class Space:
         """Of this recipe; what is for another precision is not needed."""
         realised = self._realised(card)
         needs = realised.needs if realised is not None else ()
-        return tuple(need for need in needs if any(map(self._precise, need.split("|"))))
+        return tuple(need for need in needs if any(map(self._allowed_precision, need.split("|"))))
 
     def _allowed(self, card: str, parameter: str) -> tuple[Value, ...]:
         known = {p.name for p in self.deck.card(card).parameters}

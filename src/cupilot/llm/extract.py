@@ -1,8 +1,8 @@
-"""Finding the data in a reply's text: JSON, fenced blocks, or both.  Nothing of a reply is ever run.
+"""Finds the data in a reply's text: JSON, fenced blocks, or both.  Nothing of a reply is run.
 
-Tried in this order: the whole text as JSON, ```json blocks, blocks without a name, a JSON object in the
-text outside of blocks.  A field of code that is absent or empty there is filled from the longest
-block of C++ or CUDA.  A block that is never closed does not count: the reply was cut off in it.
+Tried in this order: the whole text as JSON, ```json blocks, blocks without a name, a JSON object outside of blocks.  A
+code field that is missing or empty there is filled from the longest block of C++ or CUDA.  A block that is never closed
+does not count: the reply was cut off in it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _ANY_OBJECT = re.compile(r"\{\s*\"")
 
 @dataclass(frozen=True)
 class Block:
-    """What stands between two fences; ``name`` is the word after the first."""
+    """A fenced block; ``name`` is the word after the opening fence."""
 
     name: str
     text: str
 
 
 def find_data(text: str, code: str | None) -> dict[str, Any]:
-    """The fields in a reply, or a `DataError`; ``code`` is the field that may be a block of its own."""
-    blocks, outside = take_apart(text)
+    """The fields in a reply, or a `DataError`; ``code`` names the field that may come as a block of its own."""
+    blocks, outside = split_fences(text)
     data, reason = _first_object(text, blocks, outside)
     if code is not None:
         source = (data or {}).get(code)
@@ -48,8 +48,8 @@ def find_data(text: str, code: str | None) -> dict[str, Any]:
     return data
 
 
-def take_apart(text: str) -> tuple[tuple[Block, ...], str]:
-    """The fenced blocks of a text, and the rest of it."""
+def split_fences(text: str) -> tuple[tuple[Block, ...], str]:
+    """The fenced blocks of a text, and the text outside of them."""
     blocks: list[Block] = []
     outside: list[str] = []
     opening: re.Match[str] | None = None
@@ -69,7 +69,7 @@ def take_apart(text: str) -> tuple[tuple[Block, ...], str]:
 
 
 def _first_object(text: str, blocks: tuple[Block, ...], outside: str) -> tuple[dict[str, Any] | None, str]:
-    """The first JSON object, else why what looked most like one was none."""
+    """The first JSON object, or None and why the first candidate is not one."""
     reason = ""
     for candidate in _candidates(text, blocks, outside):
         try:
@@ -92,7 +92,7 @@ def _candidates(text: str, blocks: tuple[Block, ...], outside: str) -> Iterator[
 
 
 def _object(text: str) -> dict[str, Any]:
-    # not strict: models write line breaks into strings
+    # not strict: models put line breaks into strings
     decoder = json.JSONDecoder(strict=False, parse_constant=_constant, parse_float=_finite)
     data, _ = decoder.raw_decode(text.lstrip())
     if not isinstance(data, dict):
@@ -100,7 +100,7 @@ def _object(text: str) -> dict[str, Any]:
     try:
         json.dumps(data, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise ValueError("it holds half of a character (a lone surrogate)") from None
+        raise ValueError("it contains a lone surrogate") from None
     return data
 
 
@@ -122,6 +122,6 @@ def _code(blocks: tuple[Block, ...]) -> str:
 
 
 def _unfenced(source: str) -> str:
-    """Some models put the fences into the JSON string as well."""
-    blocks, outside = take_apart(source)
+    """The source without fences, which some models put into the JSON string."""
+    blocks, outside = split_fences(source)
     return blocks[0].text if len(blocks) == 1 and not outside.strip() else source

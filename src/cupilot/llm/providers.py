@@ -1,7 +1,7 @@
-"""The providers, read from `providers.toml`, and the names by which a model is chosen.
+"""The providers of `providers.toml`, and the names of models.
 
-A name is ``provider/model`` or ``provider/model@URL``; the model's part may itself hold slashes.
-The URL only says where the server is: it is no part of the model's name, and so in no recording.
+A name is ``provider/model`` or ``provider/model@URL``; the model's part may contain slashes.  The URL is the address
+of the server and not part of the model's name, so recordings do not contain it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from types import MappingProxyType
 from cupilot.errors import ModelError
 from cupilot.records import from_plain
 
-FORMS = ("json_schema", "json_object", "none")
+RESPONSE_FORMATS = ("json_schema", "json_object", "none")
 
 
 @dataclass(frozen=True)
 class Provider:
-    """One table of `providers.toml`, where the entries are explained."""
+    """One table of `providers.toml`, where the keys are explained."""
 
     title: str
     sdk: str
     base_url: str
     key: str
     needs_key: bool
-    structured: str
+    response_format: str
     max_tokens_name: str
     thinking_tokens: int
     temperature: bool
@@ -38,8 +38,8 @@ class Provider:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What ``--model`` says: the provider, the model's name there, and where the server is."""
+class ModelChoice:
+    """A parsed model name: the provider, the model's name there, and the server's address."""
 
     provider_name: str
     provider: Provider
@@ -58,13 +58,13 @@ def providers() -> Mapping[str, Provider]:
     return MappingProxyType({name: from_plain(Provider, table, f"providers.{name}") for name, table in tables.items()})
 
 
-def choose(name: str, base_url: str | None = None) -> Choice:
-    """Take a model's name apart; a ``base_url`` given beside it counts before one in the name."""
+def parse_model_name(name: str, base_url: str | None = None) -> ModelChoice:
+    """The provider, model and address in a name; ``base_url`` overrides the address."""
     provider_name, slash, rest = name.partition("/")
     known = providers()
     if provider_name not in known:
         raise ModelError(f"unknown provider {provider_name!r} in {name!r}; known are {', '.join(known)}")
-    # only before a URL, since some providers have names such as model@date
+    # only before a URL: some providers have names such as model@date
     model, *urls = re.split(r"@(?=https?://)", rest, maxsplit=1)
     if not slash or not model:
         raise ModelError(f"{name!r} names no model; write {provider_name}/NAME")
@@ -73,9 +73,9 @@ def choose(name: str, base_url: str | None = None) -> Choice:
     if not re.match(r"https?://[^/]", url):
         hint = f"write {provider_name}/{model}@http://HOST:PORT/v1" if not url else f"{url!r} is not a web address"
         raise ModelError(f"{name!r} needs the address of a server: {hint}")
-    return Choice(provider_name, provider, model, url)
+    return ModelChoice(provider_name, provider, model, url)
 
 
 def key_names() -> tuple[str, ...]:
-    """The environment variables that may hold keys, for the one place that reads them."""
+    """The environment variables that may hold API keys."""
     return tuple(dict.fromkeys(provider.key for provider in providers().values()))

@@ -1,8 +1,8 @@
-"""Every call kept, and calls answered from what was kept: no network, no cost, the same reply each time.
+"""Recording of calls, and replay of recorded calls: no network, no cost, the same reply each time.
 
-A call's key is the hash of the model's name and the whole request, the sample's number included: two
-samples of one prompt are two calls, and the same request again is the same call.  So a recorder answers
-from its book what the book already holds, and a run that is resumed does not pay twice.
+A call's key is the hash of the model's name and the whole request, including the sample's number: two samples of one
+prompt are two calls, and a repeated request is the same call.  A recorder answers repeated requests from its log, so a
+resumed run does not pay twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Protocol
 
 from cupilot.contracts import Message, Model, Reply, Request
 from cupilot.errors import ModelError
-from cupilot.llm.answer import Answer
 from cupilot.llm.cost import Usage, price_usd
 from cupilot.llm.role import role_of
 from cupilot.records import to_plain
@@ -29,34 +28,34 @@ _DIGEST = "sha256:"
 
 
 @dataclass(frozen=True)
-class Call:
-    """One recorded call; in some books the messages' texts are digests only."""
+class RecordedCall:
+    """One recorded call; some logs keep only digests of the messages' texts."""
 
     key: str
     model: str
     request: Request
-    reply: Answer
+    reply: Reply
     price_usd: float | None = None
 
 
-class Book(Protocol):
-    """Where calls are kept; any thread may ask.  The first reply put under a key stays."""
+class CallLog(Protocol):
+    """Keeps recorded calls; thread-safe.  The first reply put under a key stays."""
 
     def get(self, key: str) -> Reply | None: ...
 
     def put(self, key: str, request: Request, reply: Reply, price_usd: float | None) -> None: ...
 
-    def calls(self) -> Iterator[Call]: ...
+    def calls(self) -> Iterator[RecordedCall]: ...
 
 
 def call_key(model: str, request: Request) -> str:
-    """The content address of a call."""
+    """The hash under which a call is kept."""
     text = json.dumps([model, to_plain(request)], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def abridged(message: Message) -> Message:
-    """What a small book keeps of a message: the line that names the role, and a digest."""
+    """The message with a digest as its text, after the line that names the role."""
     first, _, _ = message.text.partition("\n")
     kept = f"{first}\n" if role_of(Request((message,))) else ""
     hashed = hashlib.sha256(message.text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -67,29 +66,22 @@ def _is_abridged(message: Message) -> bool:
     return _DIGEST in message.text and message.text.rpartition("\n")[2].startswith(_DIGEST)
 
 
-def as_answer(reply: Reply) -> Answer:
-    """The reply with the two marks of `Answer`, which a foreign model's reply lacks."""
-    if isinstance(reply, Answer):
-        return reply
-    return Answer(reply.text, reply.input_tokens, reply.output_tokens, reply.model)
-
-
 class Recorder:
-    """A model whose calls go into a book, with their price.
+    """A model whose calls are logged with their price.
 
-    ``usage`` is told of each call once, also of those that a killed run has paid before: it is what the whole
-    run costs, and so what its caps are for.
+    Each call is added to ``usage`` once, including logged calls that an earlier, killed run has paid: the total is the
+    cost of the whole run, which its caps apply to.
     """
 
     def __init__(
         self,
         model: Model,
-        book: Book,
+        log: CallLog,
         usage: Usage | None = None,
         price: Callable[[str, int, int], float | None] = price_usd,
     ) -> None:
         self._model = model
-        self._book = book
+        self._log = log
         self._usage = usage
         self._price = price
         self._lock = Lock()
@@ -101,19 +93,19 @@ class Recorder:
 
     def complete(self, request: Request) -> Reply:
         key = call_key(self.name, request)
-        kept = self._book.get(key)
+        kept = self._log.get(key)
         if kept is not None:
             self._count(key, kept)
             return kept
-        reply = replace(as_answer(self._model.complete(request)), model=self.name)
+        reply = replace(self._model.complete(request), model=self.name)
         price = self._price(self.name, reply.input_tokens, reply.output_tokens)
         self._count(key, reply, again=True)
-        self._book.put(key, request, reply, price)
-        # another thread may have asked the same and been first; all have to go on with one reply
-        return self._book.get(key) or reply
+        self._log.put(key, request, reply, price)
+        # another thread may have logged the same call first; all threads continue with that reply
+        return self._log.get(key) or reply
 
     def _count(self, key: str, reply: Reply, *, again: bool = False) -> None:
-        """Add to the total; a call that was made is paid, even when another thread has just made the same."""
+        """Add a call to the total; with ``again`` even if another thread has just paid for the same call."""
         with self._lock:
             fresh = again or key not in self._counted
             self._counted.add(key)
@@ -122,10 +114,10 @@ class Recorder:
 
 
 class Replay:
-    """A recorded model; ``name`` is the one under which the calls were recorded."""
+    """Answers from a log; ``name`` is the model's name in the recorded calls."""
 
-    def __init__(self, book: Book, name: str) -> None:
-        self._book = book
+    def __init__(self, log: CallLog, name: str) -> None:
+        self._log = log
         self._name = name
 
     @property
@@ -133,13 +125,13 @@ class Replay:
         return self._name
 
     def complete(self, request: Request) -> Reply:
-        kept = self._book.get(call_key(self._name, request))
+        kept = self._log.get(call_key(self._name, request))
         if kept is None:
             raise ModelError(f"{self._name}: no recorded reply to this request; {self._difference(request)}")
         return kept
 
     def _difference(self, request: Request) -> str:
-        nearest = max(self._book.calls(), key=lambda call: _likeness(self._name, request, call), default=None)
+        nearest = max(self._log.calls(), key=lambda call: _likeness(self._name, request, call), default=None)
         if nearest is None:
             return "nothing is recorded at all"
         role = role_of(request)
@@ -149,8 +141,8 @@ class Replay:
         return f"{whose} differs in {_first_difference(nearest.request, request)}"
 
 
-def _likeness(model: str, request: Request, call: Call) -> tuple[float, ...]:
-    """The larger the nearer: the model, equal messages, the sample, then alike texts."""
+def _likeness(model: str, request: Request, call: RecordedCall) -> tuple[float, ...]:
+    """A sort key, larger for a closer call: by model, role, equal messages, sample, then similar texts."""
     recorded = call.request
     pairs = [_comparable(a, b) for a, b in zip_longest(recorded.messages, request.messages, fillvalue=Message("", ""))]
     equal = sum(a == b for a, b in pairs)
@@ -162,7 +154,7 @@ def _likeness(model: str, request: Request, call: Call) -> tuple[float, ...]:
 
 
 def _comparable(recorded: Message, asked: Message) -> tuple[str, str]:
-    """Both texts in the form in which the recorded one was kept."""
+    """Both texts, as digests if the recorded one is a digest."""
     if _is_abridged(recorded):
         asked = abridged(asked)
     return f"{recorded.role}\n{recorded.text}", f"{asked.role}\n{asked.text}"
@@ -187,7 +179,7 @@ def _first_difference(recorded: Request, asked: Request) -> str:
 
 
 def _around(line: str, other: str) -> str:
-    """The part of a long line in which it differs from the other."""
+    """The part of a long line around its first difference from another."""
     same = next((i for i, (a, b) in enumerate(zip(line, other, strict=False)) if a != b), min(len(line), len(other)))
     start = max(0, same - SHOWN_CHARACTERS // 2)
     return line[start : start + SHOWN_CHARACTERS]

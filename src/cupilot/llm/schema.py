@@ -1,8 +1,8 @@
-"""From a frozen dataclass to the JSON schema of a reply.
+"""The JSON schema of a reply, from a frozen dataclass.
 
-Covered: str, int, float, bool, None, unions of these, tuples, and dataclasses in them.  The schema is
-of the strict kind: every field required, none besides (an optional one may be null), which all
-servers with schemas take.  What a schema cannot say, `cupilot.records.from_plain` checks.
+Covered: str, int, float, bool, None, unions of these, tuples, and dataclasses of them.  The schema is strict: every
+field is required (an optional one may be null) and no other is allowed; all servers with schemas accept this.
+`cupilot.records.from_plain` checks what a schema cannot express.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 _NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
-def meant(text: str, *, default: Any = MISSING) -> Any:
-    """A field of a reply, with what the model is told of it."""
+def described(text: str, *, default: Any = MISSING) -> Any:
+    """A field of a reply, with its description for the model."""
     return field(default=default, metadata={"text": text})
 
 
-def code(text: str, *, default: Any = MISSING) -> Any:
-    """A field that holds source code, and may also come as a fenced block; one per reply."""
+def source_code(text: str, *, default: Any = MISSING) -> Any:
+    """A field that holds source code, in the JSON object or in a fenced block; at most one per reply."""
     return field(default=default, metadata={"text": text, "code": True})
 
 
 def code_field(shape: type) -> str | None:
-    """The name of the field made by `code`."""
+    """The name of the `source_code` field, if there is one."""
     names = [entry.name for entry in fields(shape) if entry.metadata.get("code")]
     if len(names) > 1:
         raise TypeError(f"{shape.__name__} has more than one field of code: {', '.join(names)}")
@@ -35,7 +35,7 @@ def code_field(shape: type) -> str | None:
 
 
 def schema_of(shape: type) -> str:
-    """The JSON schema of a dataclass, as JSON text that is the same each time."""
+    """The JSON schema of a dataclass as JSON text; the same for the same dataclass."""
     return json.dumps(_schema(shape), separators=(",", ":"))
 
 
@@ -81,5 +81,5 @@ def _union(options: tuple[Any, ...]) -> dict[str, Any]:
 def _array(items: tuple[Any, ...]) -> dict[str, Any]:
     if len(items) == 2 and items[1] is Ellipsis:
         return {"type": "array", "items": _schema(items[0])}
-    entry = _schema(typing.Union[items])  # noqa: UP007 - of as many kinds as there are
+    entry = _schema(typing.Union[items])  # noqa: UP007 - a union of a variable number of types
     return {"type": "array", "items": entry, "minItems": len(items), "maxItems": len(items)}

@@ -9,10 +9,10 @@ from cupilot.errors import ModelError
 
 
 class Scripted:
-    """Replies given beforehand: in order, or by the text of the last message.
+    """Answers with prepared replies: in order, or by the text of the last message.
 
-    ``requests`` are all requests that were made, so that tests can look at them.  Tokens are
-    counted as words.  Running out of replies, or an unknown request, is a `ModelError`.
+    ``requests`` are all requests so far, for tests to look at.  Tokens are counted as words.  A request without a reply
+    is a `ModelError`.
     """
 
     def __init__(self, replies: Iterable[str] | Mapping[str, str], name: str = "scripted") -> None:

@@ -1,7 +1,7 @@
-"""Asking a model for a record: the reply is validated, and asked for once more when it does not fit.
+"""Asks a model for a record: the reply is validated, and requested once more when it does not fit.
 
-The caller gets a record or an `Unparsable`, both with the replies, so that costs and texts are kept either
-way; an error is raised only when the model could not be asked.
+The result is a record or an `Unparsable`, both with the replies.  An error is raised only when the model cannot be
+asked.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ from typing import Generic, TypeVar
 
 from cupilot.contracts import Message, Model, Reply, Request
 from cupilot.errors import DataError
-from cupilot.llm.answer import Answer
 from cupilot.llm.extract import find_data
 from cupilot.llm.schema import code_field, schema_of
+from cupilot.llm.templates import render
 from cupilot.llm.thinking import without_thinking
-from cupilot.llm.wording import worded
 from cupilot.records import from_plain
 
 T = TypeVar("T")
 
 READ_CHARACTERS = 200_000
-SHOWN_AGAIN_CHARACTERS = 4_000
+QUOTED_REPLY_CHARACTERS = 4_000
 REASON_CHARACTERS = 400
 
 
 @dataclass(frozen=True)
 class Parsed(Generic[T]):
-    """What was asked for.  ``replies`` are all that it took; ``note`` says what was wrong with the first."""
+    """The record.  ``replies`` are all replies received; ``note`` says what was wrong with the first."""
 
     value: T
     replies: tuple[Reply, ...]
@@ -36,7 +35,7 @@ class Parsed(Generic[T]):
 
 @dataclass(frozen=True)
 class Unparsable:
-    """Two replies that do not fit, and why."""
+    """Two replies that do not fit, and the reasons."""
 
     reasons: tuple[str, ...]
     replies: tuple[Reply, ...]
@@ -47,13 +46,13 @@ class Unparsable:
 
 
 def ask(model: Model, request: Request, shape: type[T]) -> Parsed[T] | Unparsable:
-    """Ask for a ``shape`` (a frozen dataclass, see `cupilot.llm.schema`), at most twice."""
+    """Ask for a record of type ``shape`` (a frozen dataclass, see `cupilot.llm.schema`), at most twice."""
     request = replace(request, schema=schema_of(shape))
     first = model.complete(request)
     value, reason = _parse(first, request, shape)
     if value is not None:
         return Parsed(value, (first,), reason)
-    second = model.complete(_again(request, first, reason))
+    second = model.complete(_retry(request, first, reason))
     value, second_reason = _parse(second, request, shape)
     if value is not None:
         return Parsed(value, (first, second), reason)
@@ -61,7 +60,7 @@ def ask(model: Model, request: Request, shape: type[T]) -> Parsed[T] | Unparsabl
 
 
 def _parse(reply: Reply, request: Request, shape: type[T]) -> tuple[T | None, str]:
-    """The record, or None and why not; with a record, the reason is a remark."""
+    """The record and a remark, or None and the reason."""
     text, remark = without_thinking(reply.text), ""
     if len(text) > READ_CHARACTERS:
         remark = f"the reply has {len(text)} characters, and only the first {READ_CHARACTERS} were read"
@@ -72,19 +71,19 @@ def _parse(reply: Reply, request: Request, shape: type[T]) -> tuple[T | None, st
         return None, remark or "the reply is empty"
     try:
         return from_plain(shape, find_data(text, code_field(shape)), "reply"), remark
-    except (DataError, RecursionError) as error:  # the latter when data nested without end are put into a message
+    except (DataError, RecursionError) as error:  # RecursionError: deeply nested data in an error message
         why = str(error)
         why = why if len(why) <= REASON_CHARACTERS else why[:REASON_CHARACTERS] + "..."
         return None, f"{remark}; {why}" if remark else why
 
 
 def _was_cut(reply: Reply, request: Request) -> bool:
-    return reply.cut if isinstance(reply, Answer) else reply.output_tokens >= request.max_tokens
+    return reply.output_tokens >= request.max_tokens if reply.cut is None else reply.cut
 
 
-def _again(request: Request, reply: Reply, reason: str) -> Request:
+def _retry(request: Request, reply: Reply, reason: str) -> Request:
     text = without_thinking(reply.text)
-    if len(text) > SHOWN_AGAIN_CHARACTERS:
-        text = text[:SHOWN_AGAIN_CHARACTERS] + "\n[...]"
-    turns = (Message("assistant", text or "(no text)"), Message("user", worded("again", reason=reason)))
+    if len(text) > QUOTED_REPLY_CHARACTERS:
+        text = text[:QUOTED_REPLY_CHARACTERS] + "\n[...]"
+    turns = (Message("assistant", text or "(no text)"), Message("user", render("retry", reason=reason)))
     return replace(request, messages=request.messages + turns)

@@ -1,7 +1,7 @@
-"""Reasoning models' thinking, where it comes inside the text; it is dropped.
+"""Drops the thinking that reasoning models put into their text.
 
 Covered: ``<think>`` and ``<thinking>`` blocks at the start of a reply, closed or cut off, and a closing
-tag whose opening one was part of the prompt.  Tags further down may belong to the answer and stay.
+tag whose opening one was part of the prompt.  Tags further down may belong to the reply and stay.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 
 
 def without_thinking(text: str) -> str:
-    """The reply proper."""
+    """The reply without its thinking."""
     start = 0
     while block := _BLOCK.match(text, start):
         start = block.end()

@@ -1,16 +1,16 @@
-"""Replies written or chosen by hand, for examples and tests: kept by role, not by prompt.
+"""Replays of handwritten transcripts, for examples and tests.
 
-A transcript is a file of JSON lines, so that editing a prompt does not make it useless::
+A transcript is a file of JSON lines.  Replies are found by role and sample, so a changed prompt does not invalidate
+it::
 
     {"role": "translator", "sample": 3, "text": "..."}
     {"role": "translator", "sample": 3, "attempt": 1, "file": "second-try.md"}
     {"role": "revisor", "text": "..."}
 
-A line with a sample answers a request of that role and sample; ``attempt`` counts how often the request was
-asked again because the reply was of no use.  Several such lines answer different requests, in order.  Requests
-of different samples may thus come in any order and from any thread.  Lines without a sample are given out
-in order to the requests of their role that no other line answers.  The same request again gets the same reply.
-The reply is ``text``, or what is in ``file`` beside the transcript, ``repeat`` times.
+A line with a sample answers a request of that role and sample; ``attempt`` is 1 for the retry after an unusable reply.
+Several such lines answer different requests, in order.  Requests of different samples may come in any order and from
+any thread.  Lines without a sample answer, in order, the requests of their role that no other line answers.  A repeated
+request gets the same reply.  A reply is ``text``, or the contents of ``file`` beside the transcript, ``repeat`` times.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from threading import Lock
 
 from cupilot.contracts import Reply, Request
 from cupilot.errors import DataError, ModelError
-from cupilot.llm.answer import Answer, count_tokens
 from cupilot.llm.recording import call_key
 from cupilot.llm.role import role_of
+from cupilot.llm.tokens import estimate_tokens
 from cupilot.records import from_plain
 
 # role, sample (None: any), attempt
@@ -33,8 +33,8 @@ Label = tuple[str, int | None, int]
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of a transcript; ``note`` is for the reader."""
+class TranscriptLine:
+    """One line of a transcript; ``note`` is a comment."""
 
     role: str
     text: str = ""
@@ -46,7 +46,7 @@ class Line:
 
 
 class LabelledReplay:
-    """A `cupilot.contracts.Model` that answers from a transcript; running out of replies is an error."""
+    """A `cupilot.contracts.Model` that answers from a transcript; a request without a reply is an error."""
 
     def __init__(self, path: Path, name: str = "") -> None:
         self._path = path
@@ -67,8 +67,8 @@ class LabelledReplay:
         if not role:
             raise ModelError(f"{self._name}: the request does not begin with '# role: NAME' in its system message")
         text = self._find(role, request)
-        sent = sum(count_tokens(message.text) for message in request.messages)
-        return Answer(text, sent, count_tokens(text), self._name, estimated=True)
+        sent = sum(estimate_tokens(message.text) for message in request.messages)
+        return Reply(text, sent, estimate_tokens(text), self._name, estimated=True)
 
     def _find(self, role: str, request: Request) -> str:
         attempt = sum(message.role == "assistant" for message in request.messages)
@@ -85,7 +85,7 @@ class LabelledReplay:
             return self._given[key]
 
 
-def _lines(path: Path) -> list[tuple[int, Line]]:
+def _lines(path: Path) -> list[tuple[int, TranscriptLine]]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -95,13 +95,13 @@ def _lines(path: Path) -> list[tuple[int, Line]]:
         if not line.strip():
             continue
         try:
-            found.append((number, from_plain(Line, json.loads(line), f"{path}, line {number}")))
+            found.append((number, from_plain(TranscriptLine, json.loads(line), f"{path}, line {number}")))
         except json.JSONDecodeError as error:
             raise DataError(f"{path}, line {number}: {error}") from error
     return found
 
 
-def _text(line: Line, path: Path, number: int) -> str:
+def _text(line: TranscriptLine, path: Path, number: int) -> str:
     if bool(line.text) == bool(line.file):
         raise DataError(f"{path}, line {number}: give either text or file")
     if not line.file:

@@ -20,13 +20,13 @@ from cupilot.records.pool import PoolRecord, Sizes
 from cupilot.records.proof import Proof
 from cupilot.records.request import EvaluationRequest, TaskSource
 from cupilot.records.run import Budget, Individual, Outline, RunInfo, RunResult
-from cupilot.records.strategy import Card, Guidance, Move, Parameter, Strategy, Value
+from cupilot.records.strategy import Card, CounterRatio, Evidence, Guidance, Move, Parameter, Strategy, Value
 from cupilot.records.task import ITEM_BYTES, Argument, Op, Scalar, Task, TensorSpec
 
 __all__ = [
-    "INTENSIVE", "ITEM_BYTES", "Argument", "Budget", "Card", "Check", "Comparison", "Counter", "Evaluation",
-    "EvaluationRequest", "Failure", "Guidance", "Individual", "Interval", "Kernel", "Launch", "LineCost",
-    "Measurement", "MemoryOperation", "Move", "Op", "Outline", "Parameter", "PoolRecord", "Profile", "Proof",
-    "Resources", "RunInfo", "RunResult", "Scalar", "Sizes", "Strategy", "Task", "TaskSource", "TensorSpec",
-    "Timing", "Value", "form_of", "from_plain", "to_plain",
+    "INTENSIVE", "ITEM_BYTES", "Argument", "Budget", "Card", "Check", "Comparison", "Counter", "CounterRatio",
+    "Evaluation", "EvaluationRequest", "Evidence", "Failure", "Guidance", "Individual", "Interval", "Kernel",
+    "Launch", "LineCost", "Measurement", "MemoryOperation", "Move", "Op", "Outline", "Parameter", "PoolRecord",
+    "Profile", "Proof", "Resources", "RunInfo", "RunResult", "Scalar", "Sizes", "Strategy", "Task", "TaskSource",
+    "TensorSpec", "Timing", "Value", "form_of", "from_plain", "to_plain",
 ]  # fmt: skip

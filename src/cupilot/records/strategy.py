@@ -21,11 +21,36 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class CounterRatio:
+    """``counter`` may be at most ``at_most`` times the counter ``per``."""
+
+    counter: str
+    per: str
+    at_most: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a move leaves behind in a kernel.
+
+    A move is visible when any pattern of ``source`` matches the code (comments do not count; ``{name}`` is the move's
+    parameter) or any counter of ``counters`` is above zero.  Then ``block_size``, a parameter of the card, must be the
+    block size of some launch, and ``ratio`` must hold; both are checked only against a profile.
+    """
+
+    source: tuple[str, ...] = ()
+    counters: tuple[str, ...] = ()
+    block_size: str = ""
+    ratio: CounterRatio | None = None
+
+
+@dataclass(frozen=True)
 class Card:
     """What is known about a kind of move; one data file each, see docs/add-a-card.md.
 
     ``zones`` and ``relieves`` say when the move pays: in which roofline zone, on which limit.
     ``needs`` and ``excludes`` name other cards.  ``text`` is one paragraph for people and LLMs.
+    Without ``evidence``, a claim of this move must quote a line of the kernel.
     """
 
     name: str
@@ -38,6 +63,15 @@ class Card:
     precisions: tuple[str, ...] = ()
     min_capability: float = 0.0
     parameters: tuple[Parameter, ...] = ()
+    evidence: Evidence | None = None
+
+    def runs_on(self, capability: float) -> bool:
+        """Whether a device of this compute capability has what the move uses."""
+        return capability >= self.min_capability
+
+    def allows(self, precision: str) -> bool:
+        """Whether a task that is solved in this precision may use the move."""
+        return not self.precisions or precision in self.precisions
 
     def parameter(self, name: str) -> Parameter:
         for parameter in self.parameters:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cupilot.gpu import GpuSpec, occupancy
+from cupilot.gpu.hot_lines import hot_lines
 from cupilot.gpu.roofline import profile_work
-from cupilot.gpu.timing import launch_parts, line_seconds
+from cupilot.gpu.timing import launch_parts
 from cupilot.numbers import PAGE
 from cupilot.records import Individual, Launch, Profile
 from cupilot.report.steps import Part, parts
@@ -41,21 +42,8 @@ def line_shares(individual: Individual, spec: GpuSpec | None) -> LineShares | No
     profile = individual.evaluation.profile
     if profile is None or individual.kernel.form != "extension":
         return None
-    found: dict[int, float] = {}
-    whole = 0.0
-    for launch in profile.launches:
-        costs = _instructions(launch) if spec is None else line_seconds(launch, spec)
-        whole += sum(c for _, c in costs) if spec is None else sum(launch_parts(launch, spec).values())
-        for line, cost in costs:
-            found[line] = found.get(line, 0.0) + cost
-    if not whole or not found:
-        return None
-    shares = tuple((line, cost / whole) for line, cost in sorted(found.items()))
-    return LineShares(BY_INSTRUCTIONS if spec is None else BY_TIME, shares)
-
-
-def _instructions(launch: Launch) -> tuple[tuple[int, float], ...]:
-    return tuple((cost.line, cost.warp_instructions) for cost in launch.lines)
+    shares = tuple(sorted((hot.line, hot.cost) for hot in hot_lines(profile.launches, spec)))
+    return LineShares(BY_INSTRUCTIONS if spec is None else BY_TIME, shares) if shares else None
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from cupilot.evolution.ledger import comparable, fitness
 from cupilot.evolution.loop import WHY
 from cupilot.evolution.store import FILE, read_store
 from cupilot.gpu import GpuSpec, load_spec
-from cupilot.llm.books import SqliteBook
-from cupilot.llm.recording import Call
+from cupilot.llm.call_log import SqliteCallLog
+from cupilot.llm.recording import RecordedCall
 from cupilot.llm.role import role_of
 from cupilot.records import Individual, RunInfo
 
@@ -92,15 +92,15 @@ def spec_of(info: RunInfo) -> GpuSpec | None:
         return None
 
 
-def recorded_calls(folder: Path) -> tuple[Call, ...]:
+def recorded_calls(folder: Path) -> tuple[RecordedCall, ...]:
     try:
-        with closing(SqliteBook(folder / FILE, readonly=True)) as book:
-            return tuple(book.calls())
+        with closing(SqliteCallLog(folder / FILE, readonly=True)) as log:
+            return tuple(log.calls())
     except StoreError:  # none was recorded yet
         return ()
 
 
-def totals(calls: Iterable[Call]) -> tuple[Asked, ...]:
+def totals(calls: Iterable[RecordedCall]) -> tuple[Asked, ...]:
     """By role, in the order in which the roles first asked."""
     found: dict[str, Asked] = {}
     for call in calls:

@@ -56,15 +56,15 @@ def open_agents(
         yield Expert(), lambda: (0, 0.0)
         return
     from cupilot.agents import LlmAgents
-    from cupilot.llm import Capped, Recorder, SqliteBook, Usage
+    from cupilot.llm import CappedModel, Recorder, SqliteCallLog, Usage
 
     (limits,) = store.once("limits", PromptLimits, lambda: (limits,))
     with ExitStack() as opened:
-        usage, calls = Usage(), SqliteBook(folder / FILE)
+        usage, calls = Usage(), SqliteCallLog(folder / FILE)
         opened.callback(calls.close)
         caps = info.budget.tokens, info.budget.usd
         models = {
-            role: Recorder(Capped(_open_model(model, info.task, keys, replay, opened), usage, *caps), calls, usage)
+            role: Recorder(CappedModel(_open_model(model, info.task, keys, replay, opened), usage, *caps), calls, usage)
             for role, model in info.models
         }
         agents = LlmAgents(
@@ -80,10 +80,10 @@ def open_agents(
 
 
 def _open_model(name: str, task: str, keys: Mapping[str, str], replay: Path | None, opened: ExitStack) -> Model:
-    from cupilot.llm import LabelledReplay, Replay, SqliteBook, open_model
+    from cupilot.llm import LabelledReplay, Replay, SqliteCallLog, open_model
 
     if replay is not None:
-        recorded = SqliteBook(replay / FILE, readonly=True)
+        recorded = SqliteCallLog(replay / FILE, readonly=True)
         opened.callback(recorded.close)
         return Replay(recorded, name)
     if name.startswith(REPLAY):

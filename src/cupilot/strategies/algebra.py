@@ -56,9 +56,9 @@ def compatible(strategy: Strategy, deck: Deck, *, capability: float, precision: 
             for other in sorted(present)
             if deck.excluded(card.name, other) and (card.name < other or other not in deck)
         ]
-        if card.precisions and precision not in card.precisions:
+        if not card.allows(precision):
             reasons.append(f"{card.name} is for {', '.join(card.precisions)}, not for {precision}")
-        if capability < card.min_capability:
+        if not card.runs_on(capability):
             reasons.append(f"{card.name} needs compute capability {card.min_capability}, not {capability}")
         reasons += _parameter_faults(move, deck)
     return tuple(reasons)

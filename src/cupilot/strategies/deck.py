@@ -17,6 +17,8 @@ ZONES = ("memory-bound", "between", "compute-bound", "latency-bound")
 LIMITS = ("dram", "l2", "l1", "shared", "fp32", "tensor", "int", "sfu", "issue", "latency", "launch")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
+PLACEHOLDER = re.compile(r"\{([a-z]\w*)\}")
+"""A parameter of the card in a pattern of its evidence."""
 CARD_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 PARAMETER_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -33,7 +35,8 @@ class Deck(Mapping[str, Card]):
             twice = next(a.name for a, b in pairwise(listed) if a.name == b.name)
             raise DataError(f"card {twice}: there are two cards of this name")
         for card in listed:
-            _check_form(card)
+            _check_values(card)
+            _check_evidence(card)
             _check_links(card, self._cards)
 
     def __getitem__(self, name: str) -> Card:
@@ -52,6 +55,10 @@ class Deck(Mapping[str, Card]):
         near = get_close_matches(name, self._cards, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known cards are {', '.join(self._cards)}"
         raise DataError(f"there is no card {name!r}; {hint}")
+
+    def usable(self, *, capability: float, precision: str) -> tuple[Card, ...]:
+        """The cards that a device of this compute capability and a task of this precision allow."""
+        return tuple(card for card in self.values() if card.runs_on(capability) and card.allows(precision))
 
     def excluded(self, first: str, second: str) -> bool:
         """Whether two cards cannot be in one strategy; it is enough that one of them says so.
@@ -86,7 +93,7 @@ def _read_card(file: Path) -> Card:
     return card
 
 
-def _check_form(card: Card) -> None:
+def _check_values(card: Card) -> None:
     where = f"card {card.name}"
     if not CARD_NAME.fullmatch(card.name):
         raise DataError(f"{where}: a name is lower-case words joined by hyphens")
@@ -108,6 +115,26 @@ def _check_form(card: Card) -> None:
             raise DataError(f"{where}.{parameter.name}: a parameter is lower-case words joined by underscores")
         if not parameter.choices or len({type(choice) for choice in parameter.choices}) != 1:
             raise DataError(f"{where}.{parameter.name}: choices must be one or more values of one type")
+
+
+def _check_evidence(card: Card) -> None:
+    evidence = card.evidence
+    if evidence is None:
+        return
+    where = f"card {card.name}.evidence"
+    if not evidence.source and not evidence.counters:
+        raise DataError(f"{where}: at least one source pattern or counter must be named")
+    for pattern in evidence.source:
+        try:
+            re.compile(PLACEHOLDER.sub("0", pattern))
+        except re.error as error:
+            raise DataError(f"{where}.source: {pattern!r} is not a regular expression: {error}") from error
+    named = [name for pattern in evidence.source for name in PLACEHOLDER.findall(pattern)]
+    named += [evidence.block_size] if evidence.block_size else []
+    known = {parameter.name for parameter in card.parameters}
+    unknown = [name for name in named if name not in known]
+    if unknown:
+        raise DataError(f"{where}: the card has no parameter {unknown[0]!r}")
 
 
 def _check_links(card: Card, cards: Mapping[str, Card]) -> None:

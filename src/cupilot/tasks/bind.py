@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cupilot.errors import UserError
 from cupilot.records import Task
-from cupilot.tasks.execute import blamed, build_model, draw_inputs, isolated, run_source
+from cupilot.tasks.execute import build_model, draw_inputs, init_inputs, isolated, run_source
 from cupilot.tasks.expressions import evaluate_expressions
 from cupilot.tasks.likeness import Words, kind_of, numbered_first, place_of, tensor_words, without_axis, words
 from cupilot.tasks.load import forward_names
@@ -76,8 +76,7 @@ def bind_task(
 
 def constructor_values(namespace: Mapping[str, Any], where: str) -> dict[str, Any]:
     """What the task's module is constructed with, by the names of its parameters; defaults included."""
-    with blamed(where, "get_init_inputs fails"):
-        values = tuple(namespace["get_init_inputs"]()) if "get_init_inputs" in namespace else ()
+    values = init_inputs(namespace, where)
     try:
         bound = inspect.signature(namespace["Model"]).bind(*values)
     except (TypeError, ValueError):

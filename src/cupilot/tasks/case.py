@@ -24,7 +24,7 @@ from cupilot.arrays import PAGE, Array, Tiled, dtype_of, float_limits, is_floati
 from cupilot.records import Argument, Scalar, Task, TensorSpec
 from cupilot.tasks.bind import constructor_values, evaluate_expressions
 from cupilot.tasks.draw import DRAWS, KINDS, SPECIAL
-from cupilot.tasks.execute import build_model, draw_inputs, isolated, run_model, run_source
+from cupilot.tasks.execute import build_model, draw_inputs, init_inputs, isolated, run_model, run_source
 from cupilot.tasks.magnitude import error_by_magnitude, root_mean_square
 from cupilot.tasks.structure import Structure, impose, learn_structure
 from cupilot.tasks.tensors import round_to, to_array, to_tensor
@@ -217,8 +217,8 @@ def draw_case(
         artist = _Artist(task, namespace, kind, rng, structures, positive)
         inputs = tuple(artist.input(index, argument) for index, argument in enumerate(_inputs(task)))
         init = constructor_values(namespace, task.name)
-        init_inputs = tuple(namespace["get_init_inputs"]()) if "get_init_inputs" in namespace else ()
-    return Drawn(task, kind, seed, model, inputs, init, init_inputs, artist.tiles)
+        arguments = init_inputs(namespace, task.name)
+    return Drawn(task, kind, seed, model, inputs, init, arguments, artist.tiles)
 
 
 def _inputs(task: Task) -> list[Argument]:

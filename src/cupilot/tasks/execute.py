@@ -10,7 +10,7 @@ import inspect
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,13 +103,17 @@ def run_source(source: str, where: str) -> dict[str, Any]:
     return namespace
 
 
+def init_inputs(namespace: Mapping[str, Any], where: str) -> tuple[Any, ...]:
+    """What ``get_init_inputs`` returns, the constructor's arguments; a task without it has none."""
+    with blamed(where, "get_init_inputs fails"):
+        return tuple(namespace["get_init_inputs"]()) if "get_init_inputs" in namespace else ()
+
+
 def build_model(namespace: dict[str, Any], where: str) -> torch.nn.Module:
     """``Model(*get_init_inputs())`` in the mode its constructor leaves it in, as KernelBench runs it."""
     import torch
 
-    with blamed(where, "get_init_inputs fails"):
-        values = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else ()
-        arguments = tuple(values)
+    arguments = init_inputs(namespace, where)
     with blamed(where, "Model cannot be constructed"):
         model = namespace["Model"](*arguments)
     if not isinstance(model, torch.nn.Module):

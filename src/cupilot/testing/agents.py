@@ -130,7 +130,8 @@ class AgentsContract:
         if isinstance(repaired, Failure):
             assert repaired.message
         else:
-            assert f"{repaired.entry}(" in repaired.source
+            assert f"{repaired.kernel.entry}(" in repaired.kernel.source
+            assert isinstance(repaired.strategy, Strategy)
 
 
 def _moves(strategy: Strategy) -> frozenset[tuple[str, object]]:

@@ -1,6 +1,7 @@
-"""Server-sent events: the present state at once, and again whenever it has changed.
+"""Server-sent events: the current state at once, and again whenever it has changed.
 
-There are no event numbers: a browser that comes back gets the present state, which is all it needs.
+Events have no ids: a browser that reconnects gets the current state, which is all it needs.  The format is written here
+rather than with sse-starlette, because that package would be one more dependency for a few lines.
 """
 
 from __future__ import annotations
@@ -12,42 +13,42 @@ from typing import TypeVar
 T = TypeVar("T")
 
 RETRY_MS = 2000
-REST_S = 1.0
-"""How often the stores are looked at."""
-BEAT = 15
-"""After so many looks without news a line is sent, which finds out whether anybody is there."""
+POLL_INTERVAL_S = 1.0
+"""The time between two reads of the stores."""
+KEEPALIVE_POLLS = 15
+"""After so many polls without a change a comment is sent, which detects closed connections."""
 MEDIA_TYPE = "text/event-stream"
 
 
 @dataclass(frozen=True)
-class Watch:
-    """How to wait, and when to end."""
+class Polling:
+    """How to wait between polls, and when to end the stream."""
 
-    rest: Callable[[float], Awaitable[None]]
-    is_ending: Callable[[], bool] = lambda: False
-    rest_s: float = REST_S
+    sleep: Callable[[float], Awaitable[None]]
+    is_stopping: Callable[[], bool] = lambda: False
+    interval_s: float = POLL_INTERVAL_S
 
 
-def event(name: str, data: str) -> str:
-    """One event; the text may have any line breaks."""
+def format_event(name: str, data: str) -> str:
+    """One event; the data may contain line breaks."""
     lines = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
     return f"event: {name}\n{lines}\n"
 
 
-async def changes(
-    name: str, look: Callable[[], Awaitable[T]], show: Callable[[T], str], watch: Watch
+async def event_stream(
+    name: str, read: Callable[[], Awaitable[T]], render: Callable[[T], str], polling: Polling
 ) -> AsyncIterator[str]:
-    """The stream: what ``look`` finds, as ``show`` has it, each time that it is not what it was."""
+    """Events with the rendered state, one each time that ``read`` returns a new one."""
     yield f"retry: {RETRY_MS}\n\n"
     last: T | None = None
-    silent = 0
-    while not watch.is_ending():
-        found = await look()
-        if found != last:
-            last, silent = found, 0
-            yield event(name, show(found))
+    unchanged = 0
+    while not polling.is_stopping():
+        state = await read()
+        if state != last:
+            last, unchanged = state, 0
+            yield format_event(name, render(state))
         else:
-            silent += 1
-            if silent % BEAT == 0:
+            unchanged += 1
+            if unchanged % KEEPALIVE_POLLS == 0:
                 yield ": still here\n\n"
-        await watch.rest(watch.rest_s)
+        await polling.sleep(polling.interval_s)

@@ -1,4 +1,4 @@
-"""Templates to text.  Everything is escaped, and an unknown name is an error."""
+"""Renders the templates.  All values are escaped, and an unknown name is an error."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cupilot.numbers import PAGE
 
 STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 MARKS = {"running": "▶", "stopped": "■", "finished": "✓", "unreadable": "!"}
-"""A sign beside each word for a state; the word is what counts."""
+"""A symbol beside each state's name."""
 WIDTH, HEIGHT, EDGE = 240, 48, 2.0
 
 
 class Pages:
-    """All templates of this package."""
+    """The templates of this package."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -35,7 +35,7 @@ class Pages:
         )
         self._environment.filters |= {
             "duration": PAGE.duration, "ratio": PAGE.ratio, "percent": PAGE.percent, "ago": self._ago, "moment": moment,
-            "line": line, "part": quote, "sign": sign,
+            "polyline": polyline, "url_path": quote, "fingerprint": fingerprint,
         }  # fmt: skip
         self._environment.globals |= {"version": __version__, "marks": MARKS, "width": WIDTH, "height": HEIGHT}
 
@@ -47,7 +47,7 @@ class Pages:
 
 
 def ago(passed_s: float) -> str:
-    """How long ago, in the largest unit that fits; the page's script counts on in the same words."""
+    """How long ago, in the largest unit that fits; the page's script updates it in the same words."""
     for unit, length_s in (("d", 86400), ("h", 3600), ("min", 60)):
         if passed_s >= length_s:
             return f"{int(passed_s // length_s)} {unit} ago"
@@ -55,13 +55,13 @@ def ago(passed_s: float) -> str:
 
 
 def moment(time_s: float) -> str:
-    """The time of day in the form that browsers read."""
+    """A time in the format of HTML's ``datetime`` attribute."""
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def line(course_s: Sequence[float]) -> str:
-    """The points of a line that steps down as the best time does, on a logarithmic scale."""
-    logs = [log(time_s) for time_s in course_s]
+def polyline(best_times_s: Sequence[float]) -> str:
+    """The points of a step line of best times, on a logarithmic scale."""
+    logs = [log(time_s) for time_s in best_times_s]
     if len(logs) < 2:
         return ""
     low, high = min(logs), max(logs)
@@ -74,13 +74,13 @@ def line(course_s: Sequence[float]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
-def sign(value: object) -> str:
-    """Differs when the value does; tells the page's script which rows are news."""
+def fingerprint(value: object) -> str:
+    """A digest of the value, by which the page's script finds changed rows."""
     return sha256(repr(value).encode()).hexdigest()[:16]
 
 
 def static(name: str) -> str | None:
-    """One of our own files; None for any other name."""
+    """A static file of this package; None for any other name."""
     return (files("cupilot.ui") / "static" / name).read_text(encoding="utf-8") if name in STATIC else None
 
 

@@ -1,6 +1,6 @@
-"""Runs as frozen records, read from their stores and never written.
+"""Runs as frozen records, read from their stores; nothing is written.
 
-A store is read again only when it has changed, so that looking at a hundred runs every second costs little.
+A store is read again only when it has changed, so polling a hundred runs every second is cheap.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cupilot.evolution.loop import WHY
 from cupilot.evolution.result import moves_text
 from cupilot.evolution.store import FILE, LOG, SqliteStore, read_store
 from cupilot.records import Individual, Outline, RunInfo, Timing
-from cupilot.ui.paths import SEPARATOR, below, holders
-from cupilot.ui.writing import is_written
+from cupilot.ui.paths import SEPARATOR, below, folders_with
+from cupilot.ui.run_lock import is_running
 
 RUNNING, STOPPED, FINISHED, UNREADABLE = STATES = ("running", "stopped", "finished", "unreadable")
 INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
-class Best:
-    """The fastest kernel of a run; ``timing`` says where its time is from, ``baseline`` is PyTorch's."""
+class BestKernel:
+    """The fastest kernel of a run; ``baseline`` is PyTorch's time, ``plain_s`` the plain kernel's."""
 
     id: int
     generation: int
@@ -40,21 +40,21 @@ class Best:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run at a glance.  ``name`` is its folder's path below the runs folder.
+    """A summary of a run.  ``name`` is its folder's path below the runs folder.
 
-    ``state`` is one of `STATES`; ``why`` says why it ended or cannot be read.  ``course_s`` is the best time after
-    each individual that has one, ``failures`` are (stage and kind, count) pairs, ``changed_s`` is the time of day of
-    the last change.
+    ``state`` is one of `STATES`; ``why`` says why the run ended or cannot be read.  ``best_times_s`` is the best time
+    after each timed individual, ``failures`` are (stage and kind, count) pairs, ``changed_s`` is the time of the last
+    change.
     """
 
     name: str
     state: str
     info: RunInfo | None = None
-    best: Best | None = None
+    best: BestKernel | None = None
     individuals: int = 0
     generation: int = 0
     failures: tuple[tuple[str, int], ...] = ()
-    course_s: tuple[float, ...] = ()
+    best_times_s: tuple[float, ...] = ()
     why: str = ""
     changed_s: float = 0.0
 
@@ -64,37 +64,37 @@ class RunSummary:
 
     @property
     def last_generation(self) -> int:
-        """The number of the last generation, if the run goes on to its end."""
+        """The number of the last generation, if the run does not end early."""
         return 0 if self.info is None else self.info.epochs * (self.info.generations + 1) - 1
 
 
 Files = tuple[tuple[int, int], ...]
 Stamp = tuple[bool, Files, tuple[int, int]]
-"""Differs when a run does: whether it goes on, its files' times and sizes and, if it goes on, what was counted."""
+"""Changes with the run: whether it is running, its files' times and sizes and, while it is running, its counts."""
 
 
 class RunsFolder:
-    """All runs below one folder.  For any thread."""
+    """All runs below one folder; thread-safe."""
 
-    def __init__(self, root: Path, written: Callable[[Path], bool] = is_written) -> None:
+    def __init__(self, root: Path, is_running: Callable[[Path], bool] = is_running) -> None:
         self.root = root
-        self._written = written
+        self._is_running = is_running
         self._lock = Lock()
         self._known: dict[str, tuple[Stamp, RunSummary]] = {}
 
     def path(self, name: str) -> Path | None:
-        """The folder of a run; None where there is none, or it is not below the root."""
+        """The folder of a run; None if there is none below the root."""
         folder = below(self.root, name)
-        # the store may itself be a link to somewhere else
+        # the store itself may be a link to a file elsewhere
         if folder is None or not folder.is_dir() or below(self.root, f"{name}{SEPARATOR}{FILE}") is None:
             return None
         return folder
 
     def names(self) -> Iterator[str]:
-        yield from (name for name in holders(self.root, FILE) if self.path(name) is not None)
+        yield from (name for name in folders_with(self.root, FILE) if self.path(name) is not None)
 
     def summaries(self) -> tuple[RunSummary, ...]:
-        """All runs, those that changed last first."""
+        """All runs: running ones first, then the most recently changed."""
         found = [each for name in self.names() if (each := self.summary(name)) is not None]
         with self._lock:
             for gone in self._known.keys() - {each.name for each in found}:
@@ -102,12 +102,12 @@ class RunsFolder:
         return tuple(sorted(found, key=lambda each: (each.state != RUNNING, -each.changed_s, each.name)))
 
     def summary(self, name: str) -> RunSummary | None:
-        """One run; None where there is none."""
+        """One run, or None."""
         folder = self.path(name)
         if folder is None:
             return None
-        # before the store is read: what is added meanwhile changes the stamp, and is read the next time
-        running = self._written(folder)
+        # taken before the store is read: what is added meanwhile changes the stamp, and is read the next time
+        running = self._is_running(folder)
         stamp = (running, _files(folder), _counts(folder) if running else (0, 0))
         with self._lock:
             known = self._known.get(name)
@@ -116,12 +116,12 @@ class RunsFolder:
             with self._lock:
                 self._known[name] = known
         summary = known[1]
-        # a store that is just being made cannot be read yet, which is no news
+        # a store that is being created cannot be read yet; that is not an error
         return replace(summary, state=RUNNING, why="") if running else summary
 
 
 def _counts(folder: Path) -> tuple[int, int]:
-    """The files alone do not tell: SQLite writes its log before readers see what is in it."""
+    """The files are not enough: SQLite writes its log before readers see the contents."""
     try:
         with closing(read_store(folder)) as store:
             return store.counts()
@@ -141,7 +141,7 @@ def _files(folder: Path) -> Files:
 
 
 def _changed_s(folder: Path) -> float:
-    # an empty log is one that some reader's SQLite has made
+    # readers create empty logs
     return max((changed for changed, size in _files(folder) if size), default=0) * 1e-9
 
 
@@ -155,10 +155,10 @@ def _read(name: str, folder: Path) -> RunSummary:
 
 def _summarise(name: str, store: SqliteStore, changed_s: float) -> RunSummary:
     if not store.begun:
-        return RunSummary(name, STOPPED, why="nothing was kept yet", changed_s=changed_s)
+        return RunSummary(name, STOPPED, why="it has no results yet", changed_s=changed_s)
     result = store.result()
     state = STOPPED if result is None or result.stopped == INTERRUPTED else FINISHED
-    why = "it was killed, or its program ended early" if result is None else WHY.get(result.stopped, result.stopped)
+    why = "it was killed, or its process ended early" if result is None else WHY.get(result.stopped, result.stopped)
     outlines = store.outlines()
     ranked = _ranked(outlines)
     failures = Counter(each.failure for each in outlines if each.failure is not None)
@@ -170,19 +170,19 @@ def _summarise(name: str, store: SqliteStore, changed_s: float) -> RunSummary:
         len(outlines),
         max((each.generation for each in outlines), default=0),
         tuple(failures.most_common()),
-        tuple(_course_s(ranked)),
+        tuple(_best_times_s(ranked)),
         why,
         changed_s,
     )
 
 
 def _ranked(outlines: tuple[Outline, ...]) -> tuple[Outline, ...]:
-    """Those with times of one kind: modelled and measured ones, or of two devices, are never ranked together."""
+    """The timed individuals of one source and device: times of different kinds are never ranked together."""
     timed = [each for each in outlines if each.time_s is not None]
     return tuple(each for each in timed if (each.source, each.device) == (timed[0].source, timed[0].device))
 
 
-def _course_s(ranked: tuple[Outline, ...]) -> Iterator[float]:
+def _best_times_s(ranked: tuple[Outline, ...]) -> Iterator[float]:
     best_s = float("inf")
     for each in ranked:
         assert each.time_s is not None
@@ -190,14 +190,14 @@ def _course_s(ranked: tuple[Outline, ...]) -> Iterator[float]:
         yield best_s
 
 
-def _best(store: SqliteStore, ranked: tuple[Outline, ...]) -> Best | None:
+def _best(store: SqliteStore, ranked: tuple[Outline, ...]) -> BestKernel | None:
     if not ranked:
         return None
     fastest_s = min(each.time_s for each in ranked if each.time_s is not None)
     best: Individual = min((store.individual(each.id) for each in ranked if each.time_s == fastest_s), key=fitness)
     evaluation = best.evaluation
     assert evaluation.timing is not None, "ranked individuals have a time"
-    return Best(
+    return BestKernel(
         best.id,
         best.generation,
         evaluation.timing,

@@ -1,4 +1,4 @@
-"""The server: a socket that is bound before anything is said, and an orderly end."""
+"""The server: binds its socket before it prints an address, and shuts down cleanly."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ import uvicorn
 from cupilot.errors import UserError
 from cupilot.report import run_report, suite_report
 from cupilot.ui.app import App
-from cupilot.ui.asking import Choices
-from cupilot.ui.desk import Desk, Report
-from cupilot.ui.events import REST_S, Watch
+from cupilot.ui.dashboard import Dashboard, Report
+from cupilot.ui.events import POLL_INTERVAL_S, Polling
+from cupilot.ui.new_run_form import FormChoices
 from cupilot.ui.pages import Pages
-from cupilot.ui.processes import Jobs, Start
+from cupilot.ui.process_manager import ProcessManager, Start
 from cupilot.ui.runs import RunsFolder
-from cupilot.ui.security import LEAST_TOKEN, LOOPBACK_NAMES, Access
+from cupilot.ui.security import LEAST_TOKEN_CHARACTERS, LOOPBACK_NAMES, Access
 
 TOKEN_BYTES = 32
 GRACE_S = 3
-"""What open connections are given at the end; streams of events end by themselves before."""
+"""How long open connections may take at shutdown; event streams end by themselves before."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What ``cupilot ui`` was asked for; ``names`` are other names of this machine."""
+    """The options of ``cupilot ui``; ``names`` are other names of this machine."""
 
     root: Path
     host: str
@@ -42,8 +42,8 @@ class Settings:
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.token is not None and (len(self.token) < LEAST_TOKEN or not self.token.isascii()):
-            raise UserError(f"a token has at least {LEAST_TOKEN} characters, all of them ASCII")
+        if self.token is not None and (len(self.token) < LEAST_TOKEN_CHARACTERS or not self.token.isascii()):
+            raise UserError(f"a token needs at least {LEAST_TOKEN_CHARACTERS} characters, all of them ASCII")
         if not 0 <= self.port <= 65535:
             raise UserError(f"there is no port {self.port}")
 
@@ -58,26 +58,26 @@ def is_loopback(host: str) -> bool:
 
 
 class LiveServer:
-    """Bound when it is made; `run` serves until it is told to end.  For the main thread, or for any in tests."""
+    """Binds its socket at construction; `run` serves until it is stopped, in the main thread or, in tests, in any."""
 
     def __init__(
         self,
         settings: Settings,
-        choices: Choices,
+        choices: FormChoices,
         start: Start,
         clock: Callable[[], float],
         report: Report = run_report,
         suite_report: Report = suite_report,
-        rest_s: float = REST_S,
+        interval_s: float = POLL_INTERVAL_S,
     ) -> None:
         self._socket = _bind(settings.host, settings.port)
         self.port: int = self._socket.getsockname()[1]
         self.access = make_access(settings, self.port)
         self._host = settings.host
-        self._jobs = Jobs(start, clock)
-        desk = Desk(RunsFolder(settings.root), self._jobs, choices, report, suite_report, clock)
-        watch = Watch(asyncio.sleep, lambda: self._server.should_exit, rest_s)
-        app = App(desk, self.access, Pages(clock), watch)
+        self._processes = ProcessManager(start, clock)
+        dashboard = Dashboard(RunsFolder(settings.root), self._processes, choices, report, suite_report)
+        polling = Polling(asyncio.sleep, lambda: self._server.should_exit, interval_s)
+        app = App(dashboard, self.access, Pages(clock), polling)
         config = uvicorn.Config(
             app.starlette(), log_level="error", access_log=False, server_header=False, proxy_headers=False, ws="none",
             timeout_graceful_shutdown=GRACE_S, lifespan="on",
@@ -94,23 +94,23 @@ class LiveServer:
         return self._server.started
 
     def run(self) -> None:
-        """Serve until Ctrl-C, SIGTERM or the end of the terminal; everything that was started is stopped then."""
+        """Serve until Ctrl-C, SIGTERM or SIGHUP; then stop the processes that were started."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGHUP, self._server.handle_exit)
         try:
             with suppress(KeyboardInterrupt):
                 self._server.run(sockets=[self._socket])
         finally:
-            self._jobs.close()  # again, should the application not have come to it
+            self._processes.close()  # again, in case the application did not get to it
             self._socket.close()
 
-    def end(self) -> None:
-        """From another thread: end soon."""
+    def stop(self) -> None:
+        """Ask the server to stop, from another thread."""
         self._server.should_exit = True
 
 
 def make_access(settings: Settings, port: int) -> Access:
-    """Who may ask: on loopback everybody who gets there, unless a token was given; elsewhere only with one."""
+    """Access to the server: without a token on loopback, unless one is given; elsewhere only with a token."""
     local = is_loopback(settings.host)
     token = settings.token
     if token is None and not local:
@@ -138,7 +138,5 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.listen(128)
     except OSError as error:
         bound.close()
-        raise UserError(
-            f"{host}, port {port}, cannot be used: {error.strerror}; --port 0 takes any that is free"
-        ) from error
+        raise UserError(f"{host}, port {port}, cannot be used: {error.strerror}; --port 0 picks a free port") from error
     return bound

@@ -1,4 +1,4 @@
-"""Benchmarks over a suite as frozen records, read from what ``cupilot bench`` writes and never written."""
+"""Benchmarks of a suite as frozen records, read from the results of ``cupilot bench``; nothing is written."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from threading import Lock
 
 from cupilot.errors import DataError
 from cupilot.evolution.bench_results import RESULTS_JSON, figures, read_bench_rows
-from cupilot.ui.paths import SEPARATOR, below, holders
+from cupilot.ui.paths import SEPARATOR, below, folders_with
 
 Stamp = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class SuiteSummary:
-    """A benchmark at a glance.  ``name`` is its folder's path below the runs folder, empty for that folder itself.
+    """A summary of a benchmark.  ``name`` is its folder's path below the runs folder, empty for that folder itself.
 
-    ``speedup`` is the geometric mean over PyTorch, ``sources`` are where its times are from; ``why`` says why it
-    cannot be read.
+    ``speedup`` is the geometric mean over PyTorch, ``sources`` the sources of its times; ``why`` says why it cannot be
+    read.
     """
 
     name: str
@@ -33,12 +33,12 @@ class SuiteSummary:
     changed_s: float = 0.0
 
     def holds(self, run: str) -> bool:
-        """Whether a run is one of this benchmark's."""
+        """Whether a run belongs to this benchmark."""
         return not self.name or run.startswith(self.name + SEPARATOR)
 
 
 class SuitesFolder:
-    """All benchmarks below one folder, which may be one itself.  For any thread."""
+    """All benchmarks below one folder, which may be a benchmark itself; thread-safe."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -46,14 +46,14 @@ class SuitesFolder:
         self._known: dict[str, tuple[Stamp, SuiteSummary]] = {}
 
     def path(self, name: str) -> Path | None:
-        """The folder of a benchmark; None where there is none, or its results are not below the root."""
+        """The folder of a benchmark; None if there is none below the root."""
         results = below(self.root, f"{name}{SEPARATOR}{RESULTS_JSON}" if name else RESULTS_JSON)
         if results is None or not results.is_file():
             return None
         return below(self.root, name) if name else self.root.resolve()
 
     def summaries(self) -> tuple[SuiteSummary, ...]:
-        """All of them, those that changed last first."""
+        """All benchmarks, the most recently changed first."""
         found = tuple(self._found())
         with self._lock:
             for gone in self._known.keys() - {each.name for each in found}:
@@ -61,18 +61,18 @@ class SuitesFolder:
         return tuple(sorted(found, key=lambda each: (-each.changed_s, each.name)))
 
     def _found(self) -> Iterator[SuiteSummary]:
-        for name in holders(self.root, RESULTS_JSON):
+        for name in folders_with(self.root, RESULTS_JSON):
             if (summary := self.summary(name)) is not None:
                 yield summary
 
     def summary(self, name: str) -> SuiteSummary | None:
-        """One benchmark, read again only when its results were replaced; None where there is none."""
+        """One benchmark, or None; read again only when its results have changed."""
         folder = self.path(name)
         if folder is None:
             return None
         try:
             status = (folder / RESULTS_JSON).stat()
-        except OSError:  # gone meanwhile
+        except OSError:  # removed meanwhile
             return None
         stamp = (status.st_mtime_ns, status.st_size)
         with self._lock:

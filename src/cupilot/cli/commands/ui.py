@@ -18,7 +18,7 @@ from cupilot.cli.terminal import Terminal
 from cupilot.errors import MachineError, UserError
 
 if TYPE_CHECKING:
-    from cupilot.ui.asking import Choices
+    from cupilot.ui.new_run_form import FormChoices
 
 HELP = "the live page in a browser"
 HOST, PORT = "127.0.0.1", 8717
@@ -35,7 +35,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace, terminal: Terminal) -> int:
     try:
-        from cupilot.ui.processes import start_cupilot
+        from cupilot.ui.process_manager import start_cupilot
         from cupilot.ui.server import LiveServer, Settings
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
@@ -58,12 +58,12 @@ def run(options: Namespace, terminal: Terminal) -> int:
     return 0
 
 
-def choices() -> Choices:
+def choices() -> FormChoices:
     """What the form for a new run offers; the defaults are those of ``cupilot optimize``."""
     from cupilot.devices import default_device, device_names
-    from cupilot.ui.asking import Choices
+    from cupilot.ui.new_run_form import FormChoices
 
     parser = ArgumentParser()
     optimize.configure(parser)
     numbers = [parser.get_default(name) for name in ("population", "generations", "epochs", "seed")]
-    return Choices(device_names(), default_device()[0], *numbers)
+    return FormChoices(device_names(), default_device()[0], *numbers)

@@ -1,7 +1,7 @@
-"""How each SDK is spoken to: one module per SDK, found by the name that a provider gives.
+"""Adapters for SDKs: one module per SDK, named as providers' ``sdk`` names it.
 
-A dialect is asked through `connect` and offers what `Dialect` names.  It neither retries nor
-explains errors: that is the same for all, and done in `cupilot.llm.chat` and `cupilot.llm.patience`.
+A module's `connect` returns a `Dialect`.  It neither retries nor explains errors: `cupilot.llm.chat` and
+`cupilot.llm.retry` do that for all of them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cupilot.contracts import Request
-from cupilot.llm.manner import Manner
+from cupilot.llm.request_options import RequestOptions
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What was found in the body of an answer; tokens are None where the server did not count them."""
+class Completion:
+    """The parsed body of a response; tokens are None where the server did not count them."""
 
     text: str
     cut: bool
@@ -31,20 +31,20 @@ class Dialect(Protocol):
     def sdk(self) -> Any:
         """The SDK's module, for its exceptions."""
 
-    def send(self, request: Request, manner: Manner) -> AbstractContextManager[Any]:
-        """Make the call; the body of the response is read by the caller."""
+    def send(self, request: Request, options: RequestOptions) -> AbstractContextManager[Any]:
+        """Make the call; the caller reads the body of the response."""
 
-    def read(self, body: dict[str, Any]) -> Reading:
-        """Take the answer apart; anything unexpected may raise LookupError, TypeError or ValueError."""
+    def read(self, body: dict[str, Any]) -> Completion:
+        """Parse the body; an unexpected one may raise LookupError, TypeError or ValueError."""
 
 
-def count(value: object) -> int | None:
-    """A number of tokens, where there is one."""
+def token_count(value: object) -> int | None:
+    """A positive number of tokens, or None."""
     return value if isinstance(value, int) and value > 0 else None
 
 
-def joined(content: object) -> str:
-    """The text of a message, which some servers send in typed parts; other parts (thinking) are dropped."""
+def text_of(content: object) -> str:
+    """The text of a message, which some servers send in typed parts; parts other than text are dropped."""
     if isinstance(content, list):
         return "".join(part.get("text") or "" for part in content if part.get("type") == "text")
     if content is None:

@@ -32,7 +32,7 @@ function showRows(data) {
   keepingFocus(() => {
     body.replaceChildren(...fresh.map((row) => {
       const before = old.get(row.dataset.run);
-      if (before && before.dataset.sign === row.dataset.sign) return before;
+      if (before && before.dataset.fingerprint === row.dataset.fingerprint) return before;
       if (before) row.classList.add("fresh");
       const box = row.querySelector("input");
       if (box) box.checked = ticked.has(box.value);

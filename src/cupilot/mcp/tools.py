@@ -1,0 +1,260 @@
+"""The tools: evaluate, profile and place kernels, run programs, and answer with records of `answers`."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cupilot.contracts import REFERENCE, Device, Preparing, Step
+from cupilot.devices.program import build_for, run_confined
+from cupilot.devices.virtual import VirtualDevice
+from cupilot.errors import DeviceError, UserError
+from cupilot.evaluation import Evaluator
+from cupilot.evaluation.profiling import Profiled, Profiler
+from cupilot.gpu import GpuSpec, occupancy
+from cupilot.gpu.hot_lines import hot_lines
+from cupilot.gpu.roofline import Roof, roof_of
+from cupilot.mcp import answers
+from cupilot.mcp.request import ToolRequest
+from cupilot.records import Evaluation, EvaluationRequest, Failure, Kernel, Launch, Task, TaskSource, Timing, form_of
+from cupilot.strategies import load_deck
+from cupilot.tasks.load import task_from_source
+from cupilot.tasks.roofline_position import RooflinePoint, RooflinePosition, roofline_position
+from cupilot.toolchain.names import short_name
+from cupilot.toolchain.program import ProgramSource
+
+LAUNCHES, LINES, CARDS, FINDINGS, LOG_LINES = 3, 6, 8, 8, 20
+OUTPUT_CHARACTERS, LINE_CHARACTERS = 4000, 120
+LEAST_SHARE = 0.01
+"""Smaller parts of a time are left out."""
+PROGRAM = "program"
+_FINDING = re.compile(
+    r"(?P<message>.*), kernel (?P<kernel>.*?), line (?P<line>\d+), "
+    r"block (?P<block>\([^)]*\)), thread (?P<thread>\([^)]*\))",
+    re.DOTALL,
+)
+
+
+Answer = answers.EvaluateAnswer | answers.ProfileAnswer | answers.RooflineAnswer | answers.RunAnswer
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Tools:
+    """Keeps devices and references between requests; ``seed`` determines all inputs, and agents do not know it."""
+
+    open_device: Callable[[str], Device]
+    cache: Path
+    seed: int
+    devices: dict[str, Device] = field(default_factory=dict)
+    progress: Progress = lambda text: None
+    evaluator: Evaluator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.evaluator = Evaluator(self.devices.__getitem__, watch=lambda step: self.progress(_step_text(step)))
+
+    def answer(self, request: ToolRequest, progress: Progress) -> Answer:
+        tools: dict[str, Callable[[ToolRequest, Device, Progress], Answer]] = {
+            "evaluate": self._evaluate, "profile": self._profile, "roofline": self._roofline, "run": self._run,
+        }  # fmt: skip
+        if request.tool not in tools:
+            raise UserError(f"unknown tool {request.tool!r}")
+        if request.device not in self.devices:
+            self.devices[request.device] = self.open_device(request.device)
+        device = self.devices[request.device]
+        if isinstance(device, Preparing) and (needed := device.unprepared()):
+            progress(needed)
+            device.prepare(lambda done, of: None)
+        return tools[request.tool](request, device, progress)
+
+    def _evaluate(self, request: ToolRequest, device: Device, progress: Progress) -> answers.EvaluateAnswer:
+        task = _task(request, progress)
+        self.progress = lambda text: progress(text) if text else None
+        found = self.evaluator(
+            EvaluationRequest(
+                task=TaskSource.of(task), kernel=_kernel(request), device=device.name, seed=self.seed,
+                timeout_s=request.timeout_s,
+            )
+        )  # fmt: skip
+        passed = found.failure is None and found.timing is not None
+        at = roofline_position(task, found, device.spec) if passed else None
+        worst = max((check.error / check.allowed for check in found.checks if check.allowed), default=0.0)
+        return answers.EvaluateAnswer(
+            task.name, device.name, task.precision, found.correct, _problem(found.failure),
+            _time(found.timing) if passed else None, _time(found.baseline), found.speedup if passed else None,
+            len(found.checks), _number(worst), _standing(at), _cards(at, task.precision, device.spec),
+        )  # fmt: skip
+
+    def _profile(self, request: ToolRequest, device: Device, progress: Progress) -> answers.ProfileAnswer:
+        task = _task(request, progress)
+        progress("compiling and running the kernel")
+        kernel = _kernel(request)
+        found = Profiler(task, timeout_s=request.timeout_s)(device, kernel)
+        if isinstance(found, Failure):
+            return answers.ProfileAnswer(task.name, device.name, problem=_problem(found))
+        longest = sorted(zip(found.profile.launches, found.times, strict=True), key=lambda pair: -pair[1].time_s)
+        return answers.ProfileAnswer(
+            task.name, device.name, False, _problem(found.finding), _time(found.timing), _standing(found.standing),
+            tuple(_launch(launch, timing, device.spec, kernel) for launch, timing in longest[:LAUNCHES]),
+            len(longest), _cards(found.standing, task.precision, device.spec),
+        )  # fmt: skip
+
+    def _roofline(self, request: ToolRequest, device: Device, progress: Progress) -> answers.RooflineAnswer:
+        task = _task(request, progress)
+        if not request.kernel:
+            at = roofline_position(task, Evaluation("", task.name, device.name, precision=task.precision), device.spec)
+            return _roofline_answer(task, device, at, roof_of(device.spec, task.precision))
+        progress("compiling and running the kernel")
+        found = Profiler(task, timeout_s=request.timeout_s)(device, _kernel(request))
+        if isinstance(found, Failure):
+            at = roofline_position(task, Evaluation("", task.name, device.name, precision=task.precision), device.spec)
+            return _roofline_answer(task, device, at, roof_of(device.spec, task.precision), problem=found)
+        return _roofline_answer(task, device, found.standing, found.roof, found, found.finding)
+
+    def _run(self, request: ToolRequest, device: Device, progress: Progress) -> answers.RunAnswer:
+        if not isinstance(device, VirtualDevice):
+            raise DeviceError(f"programs run only on virtual GPUs, and {device.name} is not one")
+        progress("compiling the program")
+        with tempfile.TemporaryDirectory(prefix="cupilot-") as folder:
+            file = Path(folder) / f"{PROGRAM}.cu"
+            file.write_text(request.kernel, encoding="utf-8")
+            built = build_for(device, ProgramSource((file,)), self.cache)
+        if isinstance(built, Failure):
+            return answers.RunAnswer(device.name, 2, False, problem=_problem(built))
+        progress("running the program")
+        ended = run_confined(device, built, (PROGRAM, *request.words), request.timeout_s)
+        problem = answers.Problem("load", "refused", ended.refusal) if ended.refusal else None
+        findings = tuple(_finding(each.kind, each.message) for each in ended.findings)
+        clean = not (problem or findings or ended.timed_out or ended.status)
+        return answers.RunAnswer(
+            device.name, ended.status, clean, ended.timed_out, _tail(ended.output), problem, findings[:FINDINGS],
+            len(findings),
+        )  # fmt: skip
+
+
+# --- requests ----------------------------------------------------------------------------------
+
+
+def _task(request: ToolRequest, progress: Progress) -> Task:
+    progress("loading the task")
+    return task_from_source(request.task, request.task_name, request.precision, where=request.task_name)
+
+
+def _kernel(request: ToolRequest) -> Kernel:
+    return Kernel(request.kernel, request.entry, request.args, form_of(request.kernel))
+
+
+def _step_text(step: Step) -> str:
+    """A step as progress text; empty for steps that take no time."""
+    if step.stage == REFERENCE:
+        return f"making references: {step.what}" if step.what else "checking the kernel"
+    return f"{step.stage} the kernel" if step.stage in ("building", "checking", "timing") else ""
+
+
+# --- answers -----------------------------------------------------------------------------------
+
+
+def _number(value: float) -> float:
+    """The number rounded to four significant digits."""
+    return float(f"{value:.4g}")
+
+
+def _time(timing: Timing | None) -> answers.TimeAnswer | None:
+    if timing is None:
+        return None
+    return answers.TimeAnswer(
+        _number(timing.time_s * 1e3), timing.source, timing.device, timing.uncertainty, timing.limit, timing.note
+    )
+
+
+def _problem(failure: Failure | None) -> answers.Problem | None:
+    if failure is None:
+        return None
+    lines = failure.log.strip().splitlines()
+    listed = [_finding(*line.split(": ", 1)) for line in lines if _FINDING.fullmatch(line)]
+    findings = tuple(listed[:FINDINGS])
+    log = "" if findings else "\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES))
+    return answers.Problem(failure.stage, failure.kind, " ".join(failure.message.split()), findings, log)
+
+
+def _finding(kind: str, message: str) -> answers.Finding:
+    found = _FINDING.fullmatch(message)
+    if found is None:
+        return answers.Finding(kind, message)
+    return answers.Finding(
+        kind, found["message"], short_name(found["kernel"]), int(found["line"]), found["block"], found["thread"]
+    )
+
+
+def _standing(at: RooflinePosition | None) -> answers.PositionAnswer | None:
+    if at is None:
+        return None
+    return answers.PositionAnswer(at.zone, at.limit, _number(at.headroom), _number(at.bound_s * 1e3))
+
+
+def _cards(at: RooflinePosition | None, precision: str, spec: GpuSpec) -> tuple[answers.CardHint, ...]:
+    """Cards that relieve the limit: those for the zone first, then by how early they name the limit."""
+    if at is None:
+        return ()
+    usable = load_deck().usable(capability=spec.capability, precision=precision)
+    fitting = [card for card in usable if at.limit in card.relieves]
+    fitting.sort(key=lambda card: (at.zone not in card.zones, card.relieves.index(at.limit)))
+    return tuple(answers.CardHint(card.name, card.title) for card in fitting[:CARDS])
+
+
+def _launch(launch: Launch, timing: Timing, spec: GpuSpec, kernel: Kernel) -> answers.LaunchAnswer:
+    held = occupancy(spec, launch.threads, launch.resources, launch.dynamic_shared_bytes)
+    shares = sorted(((name, time_s / timing.time_s) for name, time_s in timing.breakdown), key=lambda part: -part[1])
+    return answers.LaunchAnswer(
+        short_name(launch.kernel), launch.grid, launch.block, _number(timing.time_s * 1e3), timing.limit,
+        launch.resources.registers, launch.resources.static_shared_bytes + launch.dynamic_shared_bytes,
+        launch.resources.spill_bytes, _number(held.fraction), held.limit, _number(launch.active_lanes),
+        tuple(answers.TimeShare(name, _number(share)) for name, share in shares if share >= LEAST_SHARE),
+        _hottest(launch, spec, kernel.source.split("\n")),
+    )  # fmt: skip
+
+
+def _hottest(launch: Launch, spec: GpuSpec, text: Sequence[str]) -> tuple[answers.HotLineAnswer, ...]:
+    known = [hot for hot in hot_lines((launch,), spec) if 1 <= hot.line <= len(text)]
+    return tuple(
+        answers.HotLineAnswer(
+            hot.line, text[hot.line - 1].strip()[:LINE_CHARACTERS], _number(hot.cost), _number(hot.instructions),
+            _number(hot.sectors),
+        )
+        for hot in known[:LINES]
+    )  # fmt: skip
+
+
+def _roofline_answer(
+    task: Task,
+    device: Device,
+    at: RooflinePosition,
+    roof: Roof,
+    found: Profiled | None = None,
+    problem: Failure | None = None,
+) -> answers.RooflineAnswer:
+    ceilings = answers.Ceilings(
+        roof.core_flop_per_s, roof.tensor_flop_per_s, roof.l1_bytes_per_s, roof.l2_bytes_per_s, roof.dram_bytes_per_s,
+        _number(roof.ridge_low),
+    )  # fmt: skip
+    return answers.RooflineAnswer(
+        task.name, device.name, roof.precision, ceilings, at.task_zone, _number(at.intensity), at.bound.bytes,
+        at.bound.flop, _number(at.bound_s * 1e3), _problem(problem), _time(found.timing) if found else None,
+        _standing(at) if found else None, tuple(map(_dot, found.places)) if found else (),
+    )  # fmt: skip
+
+
+def _dot(place: RooflinePoint) -> answers.RooflineDot:
+    dram = place.levels[-1]
+    intensity = None if dram.intensity is None else _number(dram.intensity)
+    return answers.RooflineDot(
+        place.label, place.zone, place.limit, _number(place.time_s * 1e3), _number(place.flop_per_s), intensity,
+        _number(dram.share),
+    )  # fmt: skip
+
+
+def _tail(text: str) -> str:
+    return text if len(text) <= OUTPUT_CHARACTERS else f"...{text[-OUTPUT_CHARACTERS:]}"
