@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any
 
 from cupilot import __version__
 from cupilot.cli.choices import TIMEOUT_S, choose_device
-from cupilot.cli.commands.evaluate import read_kernel
 from cupilot.cli.searching import Asked, begin
 from cupilot.cli.team import LLM_IN_FLIGHT, choose_team
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
 from cupilot.evolution.result import moves_text
 from cupilot.evolution.store import holds_run, next_folder
-from cupilot.records import Budget, Evaluation, Failure, Kernel, RunInfo, RunResult, Task, form_of
+from cupilot.languages import make_kernel, read_kernel
+from cupilot.records import Budget, Evaluation, Failure, Kernel, RunInfo, RunResult, Task
 
 if TYPE_CHECKING:
     import torch
@@ -200,7 +200,7 @@ def task_of(
 def kernel_of(kernel: str | Path, entry: str, arguments: str) -> Kernel:
     """A kernel from a file, or from its text, which has more than one line."""
     if isinstance(kernel, str) and "\n" in kernel:
-        return Kernel(kernel, entry, arguments, form_of(kernel))
+        return make_kernel(kernel, entry, arguments)
     return read_kernel(Path(kernel), entry, arguments)
 
 

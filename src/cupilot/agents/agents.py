@@ -77,8 +77,9 @@ class LlmAgents:
         """Kernel Generator: asked up to three times, each time with what was wrong before."""
         why = ""
         for _ in range(TRIES):
-            found = self._ask("generator_write", Matter(brief, self._deck, failed=why), KernelReply)
-            kernel = found if isinstance(found, Failure) else read_kernel(found.code, "generate")
+            matter = Matter(brief, self._deck, failed=why)
+            found = self._ask("generator_write", matter, KernelReply)
+            kernel = found if isinstance(found, Failure) else read_kernel(found.code, "generate", matter.language)
             if isinstance(kernel, Kernel):
                 return kernel
             why = kernel.message
@@ -132,7 +133,9 @@ class LlmAgents:
         """Strategy Translator: the model's code for the strategy, from the first parent's kernel."""
         matter = self._matter(brief, strategy=strategy)
         found = self._ask("translator_write", matter, KernelReply, has_kernel=matter.kernel is not None)
-        return replace(found, stage="translate") if isinstance(found, Failure) else read_kernel(found.code, "translate")
+        if isinstance(found, Failure):
+            return replace(found, stage="translate")
+        return read_kernel(found.code, "translate", matter.language)
 
     def align(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Strategy:
         """Strategy Translator: the model's wording, less what cannot be seen; a plain kernel stays plain."""
@@ -163,7 +166,7 @@ class LlmAgents:
             return replace(found, stage="revise")
         if found.verdict.strip().lower().replace(" ", "-") == GIVE_UP or not found.code.strip():
             return Failure("revise", "given-up", one_line(found.reason) or "the model gave no reason")
-        return read_kernel(found.code, "revise")
+        return read_kernel(found.code, "revise", matter.language)
 
     # --- asking ----------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ def request_for(
     """
     settings = asked(prompt, prompt_tokens, reply_tokens)
     parts = [part for name in settings.parts if (part := section_of(name, matter)) is not None]
-    system = block(prompt, "system")
+    system = block(prompt, "system", language=matter.language)
     # what is said around the items is never cut, so the items share the rest
     frame = [section(replace(part, items=()) if part.name in sizes() else part) for part in parts]
     question = block(prompt, "user", sections="", **values)

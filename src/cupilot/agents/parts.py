@@ -18,6 +18,7 @@ from cupilot.agents.budget import Part, lines_of, shortened
 from cupilot.agents.wording import item
 from cupilot.contracts import Brief
 from cupilot.errors import DataError
+from cupilot.languages import language_of, visible_source
 from cupilot.records import Argument, Card, Evaluation, Kernel, Strategy, Timing
 from cupilot.strategies import Deck, canonical
 
@@ -26,9 +27,7 @@ MESSAGE_CHARACTERS = 1200
 PLAIN = Strategy()
 SCALARS: Mapping[type, str] = {bool: "bool", int: "int64_t", float: "double", str: "std::string"}
 
-# kernel.cu:12 and kernel.cu(12) of compilers, "line 12" of the virtual GPU's findings
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{5,}\b")
-_PLACE = re.compile(r"\.cu[:(](\d+)|\bline (\d+)")
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,11 @@ class Matter:
     evaluation: Evaluation | None = None
     strategy: Strategy = PLAIN
     failed: str = ""
+
+    @property
+    def language(self) -> str:
+        """What the kernel is written in: that of the kernel at hand; CUDA before there is one."""
+        return (self.kernel or Kernel("")).language
 
 
 def section_of(name: str, matter: Matter) -> Part | None:
@@ -75,13 +79,8 @@ def _scalar(argument: Argument) -> str:
 
 
 def _contract(matter: Matter) -> Part:
-    task = matter.brief.task
-    parameters = ", ".join(
-        f"{'torch::Tensor' if a.tensor is not None else _scalar(a)} {a.name}" for a in task.arguments
-    )
-    result = "torch::Tensor" if len(task.outputs) == 1 else "std::vector<torch::Tensor>"
-    entry = Kernel("").entry
-    return Part("contract", values={"signature": f"{result} {entry}({parameters})", "entry": entry})
+    values = {"task": matter.brief.task, "entry": Kernel("").entry, "scalars": SCALARS, "language": matter.language}
+    return Part("contract", values=values)
 
 
 def _limits(matter: Matter) -> Part:
@@ -106,7 +105,8 @@ def _precision(matter: Matter) -> Part | None:
 def _kernel(matter: Matter) -> Part | None:
     if matter.kernel is None:
         return None
-    return Part("kernel", lines_of(matter.kernel.source), ends=True, values={"time": _time(matter.evaluation)})
+    values = {"time": _time(matter.evaluation), "language": matter.language}
+    return Part("kernel", lines_of(matter.kernel.source), ends=True, values=values)
 
 
 def _time(evaluation: Evaluation | None) -> str:
@@ -136,7 +136,9 @@ def _hot(matter: Matter) -> Part | None:
     guidance = matter.brief.guidance
     if guidance is None or matter.kernel is None or matter.evaluation is None:
         return None
-    found = counters.hot_lines(guidance, matter.kernel.source, matter.evaluation.profile)
+    profile = matter.evaluation.profile
+    text = visible_source(matter.kernel, profile.launches if profile is not None else ())
+    found = counters.hot_lines(guidance, text, profile)
     return Part("hot", tuple(item("hot", hot) for hot in found)) if found else None
 
 
@@ -230,6 +232,7 @@ def _failure(matter: Matter) -> Part | None:
         "around": _around(failure.message, matter.kernel) if failure is not None else "",
         "time": _time(evaluation),
         "parent": _time(parents[0].evaluation) if parents else "",
+        "language": matter.language,
     }
     log = steady(failure.log).strip() if failure is not None else ""
     return Part("failure", lines_of(log) if log else (), ends=True, values=values)
@@ -242,8 +245,11 @@ def steady(text: str) -> str:
 
 def _around(message: str, kernel: Kernel | None) -> str:
     """The source around the line that a message names."""
-    found = _PLACE.search(message)
-    if found is None or kernel is None:
+    if kernel is None:
+        return ""
+    # kernel.cu:12 and kernel.cu(12) of compilers, "line 12" of the virtual GPU's findings
+    found = re.search(rf"{re.escape(language_of(kernel).suffix)}[:(](\d+)|\bline (\d+)", message)
+    if found is None:
         return ""
     text, line = kernel.source.split("\n"), int(found[1] or found[2])
     if not 1 <= line <= len(text):

@@ -23,7 +23,7 @@ from cupilot.errors import UnmatchedTask
 from cupilot.evolution.budget import Spending
 from cupilot.evolution.executor import LocalExecutor
 from cupilot.evolution.loop import WHY, Surroundings, evolve
-from cupilot.evolution.result import BEST, moves_text, run_report
+from cupilot.evolution.result import best_file, moves_text, run_report
 from cupilot.evolution.store import SqliteStore, create_store, discard_store, open_store
 from cupilot.evolution.watched_agents import WatchedAgents
 from cupilot.evolution.watched_run import WatchedRun
@@ -173,8 +173,9 @@ def show(result: RunResult, terminal: Terminal, task: Path, device: str | None) 
     terminal.line()
     terminal.line(f"strategy: {moves_text(result.best.strategy) or 'none; the plain kernel was not beaten'}")
     terminal.line(f"stopped: {WHY[result.stopped]} ({result.evaluations} evaluated, {result.failures} failed)")
-    terminal.line(f"kernel: {Path(result.folder) / BEST}")
-    command = ["cupilot", "evaluate", str(Path(result.folder) / BEST), "--task", str(task)]
+    best = Path(result.folder) / best_file(result.best.kernel)
+    terminal.line(f"kernel: {best}")
+    command = ["cupilot", "evaluate", str(best), "--task", str(task)]
     if device is not None:
         command += ["--device", device]
     if result.info.precision != "fp32":

@@ -112,7 +112,7 @@ def evolve(
     memory = Memory(evaluator, around.spending, around.known)
     search = _Search(task, agents, memory, info, around, Ledger(info, around.store, around.folder))
     try:
-        plain = Kernel(info.kernel) if info.kernel else search.generate()
+        plain = info.kernel or search.generate()
         around.store.begin(info)
         try:
             search.start(plain)

@@ -23,6 +23,7 @@ from cupilot.evolution.store import create_store, holds_run, open_store
 from cupilot.gpu import needed_flop, reachable_s
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.work import sums_products
+from cupilot.languages import language_of, read_kernel
 from cupilot.records import Evaluation, Kernel, PoolRecord, RunInfo, RunResult, Task, to_plain
 from cupilot.tasks.suite import RECORDED_ON, SuiteTask
 
@@ -78,7 +79,7 @@ class Bench:
         ours = standing.time_ms if standing.correct else None
         if not found.correct or found.time_ms is None or (ours is not None and ours <= found.time_ms):
             return standing
-        kernel = Kernel((other / found.kernel).read_text(encoding="utf-8"))
+        kernel = read_kernel(other / found.kernel)
         evaluation = self.evaluator(task, kernel)
         standing = replace(standing, evaluations=standing.evaluations + 1)
         time_s = evaluation.timing.time_s if evaluation.timing is not None else None
@@ -121,7 +122,7 @@ class Bench:
             self._asked(problem, task),
             evaluations=found.evaluations, plain_ms=found.plain_ms, stopped=found.stopped, kernel=found.kernel,
         )  # fmt: skip
-        kernel = Kernel((self.folder / found.kernel).read_text(encoding="utf-8"))
+        kernel = read_kernel(self.folder / found.kernel)
         evaluation = self.evaluator(task, kernel)
         if (failure := evaluation.failure) is not None:
             said = failure.message.partition("\n")[0]
@@ -144,7 +145,7 @@ class Bench:
         baseline_ms, source = standing.baseline_ms, standing.baseline_source
         if baseline_ms is None and baseline is not None:
             baseline_ms, source = 1e3 * baseline.time_s, baseline.source
-        place = f"{KERNELS}/{standing.name}.cu"
+        place = f"{KERNELS}/{standing.name}{language_of(kernel).suffix}"
         (self.folder / KERNELS).mkdir(exist_ok=True)
         replace_file(self.folder / place, kernel.source)
         claim = {"task": task.name, "device": evaluation.device, "timing": to_plain(timing)}

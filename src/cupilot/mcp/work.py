@@ -19,9 +19,10 @@ from cupilot.gpu.roofline import Roof, roof_of
 from cupilot.gpu.standing import Position, stand
 from cupilot.gpu.standing import Standing as Place
 from cupilot.gpu.timing import launch_parts, line_seconds
+from cupilot.languages import make_kernel, visible_source
 from cupilot.mcp import answers as say
 from cupilot.mcp.question import Question
-from cupilot.records import Evaluation, Failure, Kernel, Task, Timing, form_of
+from cupilot.records import Evaluation, Failure, Kernel, Task, Timing
 from cupilot.records import Launch as Counted
 from cupilot.strategies import load_deck
 from cupilot.tasks.load import task_from_source
@@ -142,7 +143,7 @@ def _task(asked: Question, tell: Tell) -> Task:
 
 
 def _kernel(asked: Question) -> Kernel:
-    return Kernel(asked.kernel, asked.entry, asked.args, form_of(asked.kernel))
+    return make_kernel(asked.kernel, asked.entry, asked.args)
 
 
 def _words(step: Step) -> str:
@@ -216,7 +217,7 @@ def _launch(launch: Counted, timing: Timing, spec: GpuSpec, kernel: Kernel) -> s
         launch.resources.registers, launch.resources.static_shared_bytes + launch.dynamic_shared_bytes,
         launch.resources.spill_bytes, _number(held.fraction), held.limit, _number(launch.active_lanes),
         tuple(say.Part(name, _number(share)) for name, share in shares if share >= SMALLEST),
-        _hottest(launch, spec, kernel.source.split("\n")),
+        _hottest(launch, spec, visible_source(kernel, (launch,)).split("\n")),
     )  # fmt: skip
 
 

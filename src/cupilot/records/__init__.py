@@ -14,7 +14,7 @@ from cupilot.records.evaluation import (
     Resources,
     Timing,
 )
-from cupilot.records.kernel import Kernel, form_of
+from cupilot.records.kernel import Kernel
 from cupilot.records.measurement import Comparison, Interval, Measurement
 from cupilot.records.pool import PoolRecord, Sizes
 from cupilot.records.proof import Proof
@@ -26,5 +26,5 @@ __all__ = [
     "INTENSIVE", "ITEM_BYTES", "Argument", "Budget", "Card", "Check", "Comparison", "Counter", "Evaluation", "Failure",
     "Guidance", "Individual", "Interval", "Kernel", "Launch", "LineCost", "Measurement", "MemoryOperation",
     "Move", "Op", "Parameter", "PoolRecord", "Profile", "Proof", "Resources", "RunInfo", "RunResult", "Scalar",
-    "Sizes", "Strategy", "Task", "TensorSpec", "Timing", "Value", "form_of", "from_plain", "to_plain",
+    "Sizes", "Strategy", "Task", "TensorSpec", "Timing", "Value", "from_plain", "to_plain",
 ]  # fmt: skip

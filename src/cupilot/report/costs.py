@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from cupilot.gpu import GpuSpec, occupancy
 from cupilot.gpu.roofline import profile_work
 from cupilot.gpu.timing import launch_parts, line_seconds
+from cupilot.languages import visible_source
 from cupilot.numbers import PAGE
 from cupilot.records import Individual, Launch, Profile
 from cupilot.report.steps import Part, parts
@@ -36,11 +37,13 @@ class LineShares:
 def line_shares(individual: Individual, spec: GpuSpec | None) -> LineShares | None:
     """By the modelled time of all launches, or by instructions where the GPU is not known; None without a profile.
 
-    Lines of a ModelNew file are those of texts inside it, which may be put together: they are left out.
+    Lines that the kernel's file does not have, such as those of a source that it puts together, are left out.
     """
     profile = individual.evaluation.profile
-    if profile is None or individual.kernel.form != "extension":
+    if profile is None:
         return None
+    text = visible_source(individual.kernel, profile.launches).split("\n")
+    visible = {number for number, line in enumerate(text, start=1) if line.strip()}
     found: dict[int, float] = {}
     whole = 0.0
     for launch in profile.launches:
@@ -48,10 +51,8 @@ def line_shares(individual: Individual, spec: GpuSpec | None) -> LineShares | No
         whole += sum(c for _, c in costs) if spec is None else sum(launch_parts(launch, spec).values())
         for line, cost in costs:
             found[line] = found.get(line, 0.0) + cost
-    if not whole or not found:
-        return None
-    shares = tuple((line, cost / whole) for line, cost in sorted(found.items()))
-    return LineShares(BY_INSTRUCTIONS if spec is None else BY_TIME, shares)
+    shares = tuple((line, cost / whole) for line, cost in sorted(found.items()) if whole and line in visible)
+    return LineShares(BY_INSTRUCTIONS if spec is None else BY_TIME, shares) if shares else None
 
 
 def _instructions(launch: Launch) -> tuple[tuple[int, float], ...]:

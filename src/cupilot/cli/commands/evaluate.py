@@ -8,10 +8,10 @@ from pathlib import Path
 
 from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, add_precision, choose_device, prepare, seconds
 from cupilot.cli.terminal import Terminal
-from cupilot.errors import UserError
 from cupilot.evolution.result import evaluation_report, repeat_report
+from cupilot.languages import read_kernel
 from cupilot.numbers import duration, ratio
-from cupilot.records import Evaluation, Kernel, Timing
+from cupilot.records import Evaluation, Timing
 
 LOG_LINES = 20
 HELP = "verify and time one kernel"
@@ -28,7 +28,7 @@ def configure(parser: ArgumentParser) -> None:
     add_precision(parser)
     parser.add_argument("--seed", metavar="N", type=int, help="of the inputs it is verified on (nobody knows)")
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")
-    parser.add_argument("--allow-torch-ops", action="store_true", help="a ModelNew may compute with PyTorch as well")
+    add_torch_ops(parser)
     add_json(parser)
 
 
@@ -36,7 +36,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
     from cupilot.evaluation import Evaluator
     from cupilot.tasks import load_task
 
-    kernel = read_kernel(Path(options.kernel), options.entry, options.args, options.allow_torch_ops)
+    kernel = read_kernel(Path(options.kernel), options.entry, options.args, options=options.options)
     task = load_task(Path(options.task), options.precision)
     device = choose_device(options.device, terminal)
     # values that no candidate can know; the proof tells them afterwards
@@ -53,14 +53,11 @@ def run(options: Namespace, terminal: Terminal) -> int:
     return 1
 
 
-def read_kernel(path: Path, entry: str, arguments: str = "", allow_torch_ops: bool = False) -> Kernel:
-    form = ("modelnew+torch" if allow_torch_ops else "modelnew") if path.suffix == ".py" else "extension"
-    try:
-        return Kernel(path.read_text(encoding="utf-8"), entry, arguments, form)
-    except OSError as error:
-        raise UserError(f"the kernel file {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"the kernel file {path} is not text in UTF-8") from error
+def add_torch_ops(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-torch-ops", dest="options", action="store_const", const=("torch-ops",), default=(),
+        help="a ModelNew may compute with PyTorch as well",
+    )  # fmt: skip
 
 
 def show(evaluation: Evaluation, terminal: Terminal) -> None:

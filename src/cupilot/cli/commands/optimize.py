@@ -20,6 +20,7 @@ from cupilot.cli.team import LLM_IN_FLIGHT, Lengths, add_models, choose_team, sh
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
 from cupilot.evolution.store import holds_run, next_folder
+from cupilot.languages import read_kernel
 from cupilot.records import Budget, RunInfo
 
 HELP = "search for a faster kernel"
@@ -29,7 +30,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("task", metavar="TASK.py", help="the PyTorch module, in KernelBench form")
     add_device(parser)
     add_models(parser)
-    parser.add_argument("--kernel", metavar="FILE.cu", help="start from this kernel instead of a plain one")
+    parser.add_argument("--kernel", metavar="FILE", help="start from this kernel instead of a plain one")
     add_precision(parser)
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same result (0)")
     parser.add_argument("--population", metavar="N", type=positive, default=8, help="individuals kept (8)")
@@ -61,7 +62,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
 
     path = Path(options.task)
     task = load_task(path, options.precision)
-    kernel = read_kernel(options.kernel)
+    kernel = read_kernel(Path(options.kernel)) if options.kernel is not None else None
     device = choose_device(options.device, terminal)
     agents, models = choose_team(options.agents, options.model, options.role_model, terminal)
     info = RunInfo(
@@ -97,15 +98,6 @@ def run(options: Namespace, terminal: Terminal) -> int:
     result = begin(asked, terminal)
     show(result, terminal, path, options.device)
     return 0
-
-
-def read_kernel(name: str | None) -> str:
-    if name is None:
-        return ""
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the kernel {name} cannot be read: {error}") from error
 
 
 def run_folder(out: str | None, task: str) -> Path:
