@@ -41,8 +41,8 @@ from cupilot.devices import open_device
 from cupilot.errors import CupilotError, UserError
 from cupilot.evaluation.binding import bound_arguments
 from cupilot.evaluation.trials import SAMPLE_BUDGET
+from cupilot.languages import read_kernel
 from cupilot.records import Failure, Profile, Task, Timing, to_plain
-from cupilot.runs import read_kernel
 from cupilot.runs.shutdown import end_children
 from cupilot.tasks import draw_case, learn_structures, load_task, scaled_tasks
 from cupilot.tasks.case import Drawn

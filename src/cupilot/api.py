@@ -29,7 +29,8 @@ from cupilot import runs
 from cupilot.errors import UserError
 from cupilot.evolution.result import moves_text
 from cupilot.evolution.store import holds_run
-from cupilot.records import Budget, Evaluation, EvaluationRequest, Failure, Kernel, RunResult, Task, TaskSource, form_of
+from cupilot.languages import make_kernel, read_kernel
+from cupilot.records import Budget, Evaluation, EvaluationRequest, Failure, Kernel, RunResult, Task, TaskSource
 from cupilot.runs import SearchOptions, Settings
 from cupilot.runs.agents import EVERY_ROLE
 
@@ -214,8 +215,8 @@ def task_of(
 def kernel_of(kernel: str | Path, entry: str, arguments: str) -> Kernel:
     """A kernel from a file, or from its text, which has more than one line."""
     if isinstance(kernel, str) and "\n" in kernel:
-        return Kernel(kernel, entry, arguments, form_of(kernel))
-    return runs.read_kernel(Path(kernel), entry, arguments)
+        return make_kernel(kernel, entry, arguments)
+    return read_kernel(Path(kernel), entry, arguments)
 
 
 def device_name(name: str | None) -> str:

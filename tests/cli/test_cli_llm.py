@@ -146,9 +146,9 @@ def test_a_run_in_use_is_left_alone(cli: Cli) -> None:
 
 def test_a_store_of_an_older_version_is_one_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli("optimize", "relu.py", "--out", "here").status == 0
-    monkeypatch.setattr("cupilot.evolution.store.SCHEMA", 2)
+    monkeypatch.setattr("cupilot.evolution.store.SCHEMA", 3)
     ran = cli("resume", "here")
-    said = "cupilot: here/run.sqlite was written by an older version of cupilot (schema 1, this one reads 2)\n"
+    said = "cupilot: here/run.sqlite was written by an older version of cupilot (schema 2, this one reads 3)\n"
     assert (ran.status, ran.err) == (1, said)
     monkeypatch.undo()
 

@@ -15,8 +15,8 @@ import cupilot.devices.cuda_probe
 from cupilot.cli import main
 from cupilot.cli.commands import doctor
 from cupilot.cli.commands.doctor import ABSENT, BROKEN, OK, VIRTUAL, Part
-from cupilot.devices import bubblewrap
 from cupilot.devices.cuda_probe import Found, Gpu
+from cupilot.sandbox import bubblewrap
 
 Cli = Callable[..., Any]
 

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cupilot.cli import main
-from cupilot.cli.profile_view import bars, compare, count, headroom, show, source_text
+from cupilot.cli.profile_view import bars, compare, count, headroom, show
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Built
 from cupilot.evaluation.profiling import Profiled, Profiler, ProfileReport, profiled, unlike
@@ -155,15 +155,6 @@ def test_headroom_below_the_limit_is_said_so() -> None:
 )
 def test_counts(value: float, text: str) -> None:
     assert count(value) == text
-
-
-def test_lines_of_a_modelnew_file_are_shown_only_where_they_are_its_own() -> None:
-    literal = f'import torch\nsource = """{SOURCE}"""\nother = "relu"\n'
-    shown = source_text(Kernel(literal, form="modelnew"), LAUNCH).split("\n")
-    assert shown[3].strip().startswith("for (int i")
-    assert (shown[0], shown[8]) == ("", "")
-    put_together = "parts = ['__global__ void re', 'lu() {}']\nsource = ''.join(parts)\n"
-    assert set(source_text(Kernel(put_together, form="modelnew"), LAUNCH)) == {"\n"}
 
 
 def test_several_devices_are_rows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -366,6 +366,6 @@ def test_who_measures_is_alone_on_the_gpu(device: CudaDevice) -> None:
 
 
 def test_a_solution_in_python_is_for_virtual_gpus(device: CudaDevice) -> None:
-    failure = device.build(replace(DeviceContract.good, form="modelnew"))
+    failure = device.build(replace(DeviceContract.good, language="modelnew"))
     assert isinstance(failure, Failure)
     assert (failure.stage, failure.kind) == ("build", "unsupported")

@@ -10,11 +10,11 @@ import pytest
 
 from cupilot.contracts import Built, Call, Device, Outcome
 from cupilot.devices import default_device, device_names, open_device
-from cupilot.devices.bubblewrap import BUBBLEWRAP, find_bubblewrap
 from cupilot.devices.virtual import VirtualDevice
 from cupilot.errors import DeviceError, UserError
 from cupilot.gpu import load_spec
 from cupilot.records import Failure, Kernel, TensorSpec
+from cupilot.sandbox.bubblewrap import BUBBLEWRAP, find_bubblewrap
 from cupilot.testing import DeviceContract
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.nvcc import CUBIN

@@ -138,7 +138,7 @@ class Session:
         # builds are the user's, the pool is not
         cache = folder / "cache"
         cache.mkdir()
-        for name in ("kernels", "runtime", "sass", "programs", "solutions"):
+        for name in ("kernels", "runtime", "sass", "programs", "modelnew"):
             (cache_folder() / name).mkdir(parents=True, exist_ok=True)
             (cache / name).symlink_to(cache_folder() / name)
         kept = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")}

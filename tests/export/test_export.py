@@ -71,7 +71,7 @@ def test_a_run_is_exported(
     assert "**modelled**" in readme
     # an answer of KernelBench, judged as all answers are
     answer = Path("rows-modelnew/rows_new.py")
-    judged = evaluator_on(device, seed=3)(task, Kernel(answer.read_text(), form="modelnew"))
+    judged = evaluator_on(device, seed=3)(task, Kernel(answer.read_text(), language="modelnew"))
     assert judged.correct, judged.failure
     assert judged.timing is not None
     assert evaluation.timing is not None
@@ -237,7 +237,7 @@ def test_texts_are_kept_as_they_are() -> None:
         (("kernel.cu", "--to", "library"), "kernel.cu is a kernel without a task: give --task TASK.py"),
         (("run", "--to", "library", "--task", "rows.py"), "run is a folder: a run has its own task"),
         (("kernel.cu", "--to", "library", "--task", "rows.py", "--entry", "go"), "there is no host function go"),
-        (("new.py", "--to", "library", "--task", "rows.py"), "only .cu files can be exported"),
+        (("new.py", "--to", "library", "--task", "rows.py"), "a kernel in modelnew cannot be exported"),
         (
             ("more.cu", "--to", "library", "--task", "rows.py"),
             "Python cannot leave out extra of forward: say with --args",

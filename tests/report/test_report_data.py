@@ -162,7 +162,7 @@ def test_without_a_known_gpu_lines_go_by_instructions() -> None:
 
 def test_lines_of_other_files_are_not_guessed() -> None:
     one = individuals()[0]
-    assert line_shares(replace(one, kernel=Kernel("text", form="modelnew")), SPEC) is None
+    assert line_shares(replace(one, kernel=Kernel("text", language="modelnew")), SPEC) is None
     assert line_shares(individuals()[4], SPEC) is None
 
 

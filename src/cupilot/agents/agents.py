@@ -77,8 +77,9 @@ class LlmAgents:
         """Kernel Generator: asked up to three times, each time with what was wrong with the last reply."""
         why = ""
         for _ in range(TRIES):
-            found = self._ask("generator_write", PromptContext(brief, self._deck, reply_problem=why), KernelReply)
-            kernel = found if isinstance(found, Failure) else parse_kernel(found.code, "generate")
+            context = PromptContext(brief, self._deck, reply_problem=why)
+            found = self._ask("generator_write", context, KernelReply)
+            kernel = found if isinstance(found, Failure) else parse_kernel(found.code, "generate", context.language)
             if isinstance(kernel, Kernel):
                 return kernel
             why = kernel.message
@@ -135,9 +136,9 @@ class LlmAgents:
         """Strategy Translator: the model's code for the strategy, based on the first parent's kernel."""
         context = self._context(brief, strategy=strategy)
         found = self._ask("translator_write", context, KernelReply, has_kernel=context.kernel is not None)
-        return (
-            replace(found, stage="translate") if isinstance(found, Failure) else parse_kernel(found.code, "translate")
-        )
+        if isinstance(found, Failure):
+            return replace(found, stage="translate")
+        return parse_kernel(found.code, "translate", context.language)
 
     def align(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Strategy:
         """Strategy Translator: the model's wording without the moves that are not visible in the kernel."""
@@ -168,7 +169,7 @@ class LlmAgents:
             return replace(found, stage="revise")
         if found.verdict.strip().lower().replace(" ", "-") == GIVE_UP or not found.code.strip():
             return Failure("revise", "given-up", one_line(found.reason) or "the model gave no reason")
-        repaired = parse_kernel(found.code, "revise")
+        repaired = parse_kernel(found.code, "revise", context.language)
         return repaired if isinstance(repaired, Failure) else Revision(repaired, strategy)
 
     # --- asking ----------------------------------------------------------------------------

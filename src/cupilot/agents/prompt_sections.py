@@ -18,6 +18,7 @@ from cupilot.agents.templates import render_item
 from cupilot.agents.token_budget import Section, lines_of, shortened
 from cupilot.contracts import Brief
 from cupilot.errors import DataError
+from cupilot.languages import language_of, visible_source
 from cupilot.records import Argument, Card, Evaluation, Kernel, Strategy, Timing
 from cupilot.strategies import Deck, canonical
 
@@ -26,9 +27,7 @@ MESSAGE_CHARACTERS = 1200
 PLAIN = Strategy()
 SCALARS: Mapping[type, str] = {bool: "bool", int: "int64_t", float: "double", str: "std::string"}
 
-# kernel.cu:12 and kernel.cu(12) of compilers, "line 12" of the virtual GPU's findings
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{5,}\b")
-_PLACE = re.compile(r"\.cu[:(](\d+)|\bline (\d+)")
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,11 @@ class PromptContext:
     evaluation: Evaluation | None = None
     strategy: Strategy = PLAIN
     reply_problem: str = ""
+
+    @property
+    def language(self) -> str:
+        """The language of the kernel at hand; CUDA before there is one."""
+        return (self.kernel or Kernel("")).language
 
 
 def build_section(name: str, context: PromptContext) -> Section | None:
@@ -78,13 +82,8 @@ def _scalar(argument: Argument) -> str:
 
 
 def _contract(context: PromptContext) -> Section:
-    task = context.brief.task
-    parameters = ", ".join(
-        f"{'torch::Tensor' if a.tensor is not None else _scalar(a)} {a.name}" for a in task.arguments
-    )
-    result = "torch::Tensor" if len(task.outputs) == 1 else "std::vector<torch::Tensor>"
-    entry = Kernel("").entry
-    return Section("contract", values={"signature": f"{result} {entry}({parameters})", "entry": entry})
+    values = {"task": context.brief.task, "entry": Kernel("").entry, "scalars": SCALARS, "language": context.language}
+    return Section("contract", values=values)
 
 
 def _limits(context: PromptContext) -> Section:
@@ -111,9 +110,8 @@ def _precision(context: PromptContext) -> Section | None:
 def _kernel(context: PromptContext) -> Section | None:
     if context.kernel is None:
         return None
-    return Section(
-        "kernel", lines_of(context.kernel.source), keep_ends=True, values={"time": _time(context.evaluation)}
-    )
+    values = {"time": _time(context.evaluation), "language": context.language}
+    return Section("kernel", lines_of(context.kernel.source), keep_ends=True, values=values)
 
 
 def _time(evaluation: Evaluation | None) -> str:
@@ -146,7 +144,9 @@ def _hot(context: PromptContext) -> Section | None:
     guidance = context.brief.guidance
     if guidance is None or context.kernel is None or context.evaluation is None:
         return None
-    found = counters.hottest_lines(guidance, context.kernel.source, context.evaluation.profile)
+    profile = context.evaluation.profile
+    text = visible_source(context.kernel, profile.launches if profile is not None else ())
+    found = counters.hottest_lines(guidance, text, profile)
     return Section("hot", tuple(render_item("hot", hot, text) for hot, text in found)) if found else None
 
 
@@ -241,6 +241,7 @@ def _failure(context: PromptContext) -> Section | None:
         "message": shortened(without_addresses(failure.message), MESSAGE_CHARACTERS) if failure is not None else "",
         "around": _around(failure.message, context.kernel) if failure is not None else "",
         "time": _time(evaluation),
+        "language": context.language,
         "parent": _time(parents[0].evaluation) if parents else "",
     }
     log = without_addresses(failure.log).strip() if failure is not None else ""
@@ -254,8 +255,11 @@ def without_addresses(text: str) -> str:
 
 def _around(message: str, kernel: Kernel | None) -> str:
     """The source lines around the line that a message names."""
-    found = _PLACE.search(message)
-    if found is None or kernel is None:
+    if kernel is None:
+        return ""
+    # kernel.cu:12 and kernel.cu(12) of compilers, "line 12" of the virtual GPU's findings
+    found = re.search(rf"{re.escape(language_of(kernel).suffix)}[:(](\d+)|\bline (\d+)", message)
+    if found is None:
         return ""
     text, line = kernel.source.split("\n"), int(found[1] or found[2])
     if not 1 <= line <= len(text):

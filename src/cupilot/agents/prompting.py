@@ -63,7 +63,7 @@ def build_request(
     settings = settings_for(prompt, prompt_tokens, reply_tokens)
     sections = [section for name in settings.sections if (section := build_section(name, context)) is not None]
     sizes = section_sizes()
-    system = render_block(prompt, "system")
+    system = render_block(prompt, "system", language=context.language)
     question = render_block(prompt, "user", sections="", **values)
     # text around the items is never cut, so the items share what it leaves
     frames = [render_section(replace(s, items=()) if s.name in sizes else s) for s in sections]

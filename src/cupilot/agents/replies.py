@@ -16,7 +16,7 @@ _MOVE = "one move as NAME(PARAMETER=VALUE, ...)  # REASON; the parentheses only 
 class KernelReply:
     """A whole kernel file."""
 
-    code: str = schema.source_code("the complete .cu file, nothing left out")
+    code: str = schema.source_code("the complete file, nothing left out")
     notes: str = described("what was done, in a sentence or two", default="")
 
 
@@ -65,4 +65,4 @@ class RepairReply:
 
     verdict: str = described(f"repaired, or {GIVE_UP} when the kernel cannot be repaired", default="repaired")
     reason: str = described("the cause of the failure, and what was changed; or why it cannot be repaired", default="")
-    code: str = schema.source_code("the complete repaired .cu file; empty when given up", default="")
+    code: str = schema.source_code("the complete repaired file; empty when given up", default="")

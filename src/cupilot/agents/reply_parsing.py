@@ -14,9 +14,10 @@ from dataclasses import replace
 from cupilot.agents.templates import one_line
 from cupilot.errors import DataError
 from cupilot.gpu.spec import GpuSpec
+from cupilot.languages import language_of
 from cupilot.records import Failure, Kernel, Move, Parameter, Strategy, Value
+from cupilot.records.kernel import CUDA
 from cupilot.strategies import Deck, compatible, distance, merge, order, parse
-from cupilot.toolchain.source import without_comments
 
 MAX_MOVES = 16
 NAME_CHARACTERS, REASON_CHARACTERS, TEXT_CHARACTERS = 40, 200, 600
@@ -25,8 +26,6 @@ LEAST_DISTANCE = 0.1
 """Strategies that are closer than this count as the same idea."""
 
 _HEAD = re.compile(r"[^(#]*")
-_INCLUDE = re.compile(r'^\s*#\s*(?:include|embed)\s*["<]\s*(?P<path>[^">]*)', re.MULTILINE)
-_OUTSIDE_PATH = re.compile(r"^(/|~|[A-Za-z]:)|\.\.|\\")
 _NO_CARDS = Deck(())
 
 
@@ -131,33 +130,17 @@ def distinct(strategies: Iterable[Strategy], known: Iterable[Strategy] = ()) -> 
 # --- kernels -----------------------------------------------------------------------------------
 
 
-def parse_kernel(source: str, stage: str) -> Kernel | Failure:
-    """A kernel, if the text has at least a device function and the entry; its correctness is not checked here."""
+def parse_kernel(source: str, stage: str, language: str = CUDA) -> Kernel | Failure:
+    """A kernel, if its language finds no fault in the text; its correctness is not checked here."""
     text = source.replace("\r\n", "\n").replace("\r", "\n").strip("\n") + "\n"
-    kernel = Kernel(text)
+    kernel = Kernel(text, language=language)
     if len(text) > KERNEL_CHARACTERS:
         return Failure(stage, "too-large", f"the source has {len(text)} characters; {KERNEL_CHARACTERS} are allowed")
-    kind, message = _code_fault(text, kernel.entry)
-    return Failure(stage, kind, message, text[:REASON_CHARACTERS]) if kind else kernel
-
-
-def _code_fault(text: str, entry: str) -> tuple[str, str]:
-    """The kind and message of a fault that no kernel has; empty when there is none."""
     if any(ord(c) < 32 and c not in "\n\t\f" for c in text) or not _encodable(text):
-        return "not-text", "the source contains control characters"
-    # the added end of a comment keeps the search linear when a comment is never closed
-    code = without_comments(text + "*/")
-    if not code.endswith("*/"):
-        return "open-comment", "the source has a comment that is never closed"
-    if "__global__" not in code:
-        return "no-kernel", "the source has no __global__ function"
-    if not re.search(rf"\b{entry}\s*\(", code):
-        return "no-such-entry", f"the source has no function {entry}"
-    # compilers quote the lines of files that they cannot parse, and their log goes into the next prompt
-    outside = [found["path"] for found in _INCLUDE.finditer(code) if _OUTSIDE_PATH.search(found["path"])]
-    if outside:
-        return "forbidden-include", f"a kernel must not include {one_line(outside[0])[:REASON_CHARACTERS]!r}"
-    return "", ""
+        fault: Failure | None = Failure(stage, "not-text", "the source contains control characters")
+    else:
+        fault = language_of(kernel).fault(kernel)
+    return kernel if fault is None else replace(fault, stage=stage, log=text[:REASON_CHARACTERS])
 
 
 def _encodable(text: str) -> bool:

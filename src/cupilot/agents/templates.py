@@ -15,6 +15,7 @@ import jinja2
 
 from cupilot.agents.counters import quantity
 from cupilot.agents.token_budget import LINE_CHARACTERS, Section, shortened
+from cupilot.languages import find_language, language_names
 
 FOLDER = Path(__file__).parent / "prompts"
 
@@ -39,8 +40,10 @@ def render_item(kind: str, *values: Any) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
+    # a language's own files are found as NAME/rules.j2
+    languages = {name: jinja2.FileSystemLoader(find_language(name).prompts) for name in language_names()}
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER),
+        loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(FOLDER), jinja2.PrefixLoader(languages)]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

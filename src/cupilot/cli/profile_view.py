@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 
 from rich.markup import escape
@@ -14,6 +13,7 @@ from cupilot.gpu import GpuSpec, occupancy
 from cupilot.gpu.hot_lines import hot_lines
 from cupilot.gpu.roofline import LATENCY_BOUND, Roof
 from cupilot.gpu.units import sources_of, units
+from cupilot.languages import visible_source
 from cupilot.numbers import duration, percent, quantity, ratio
 from cupilot.records import Kernel, Launch, Profile, Timing
 from cupilot.tasks.roofline_position import RooflinePoint, RooflinePosition, shown_points
@@ -183,7 +183,7 @@ def lane_lines(launch: Launch) -> list[str]:
 
 def line_rows(launch: Launch, spec: GpuSpec, kernel: Kernel) -> list[tuple[str, str, str, str]]:
     """The source lines that take longest, by the model, with their text and what they do."""
-    text = source_text(kernel, launch).split("\n")
+    text = visible_source(kernel, (launch,)).split("\n")
     known = [hot for hot in hot_lines((launch,), spec) if 1 <= hot.line <= len(text)]
     shown = [hot for hot in known[:HOTTEST] if hot.cost >= LUKEWARM]
     width = max((len(str(hot.line)) for hot in shown), default=0)
@@ -195,25 +195,6 @@ def line_rows(launch: Launch, spec: GpuSpec, kernel: Kernel) -> list[tuple[str, 
         )
         for hot in shown
     ]  # fmt: skip
-
-
-def source_text(kernel: Kernel, launch: Launch) -> str:
-    """The file whose lines the profile names; of a ModelNew file only the literals that hold the kernel are.
-
-    Sources that such a file puts together count their own lines, which are lines of no file.
-    """
-    if kernel.form == "extension":
-        return kernel.source
-    from cupilot.toolchain.names import short_name
-
-    name = short_name(launch.kernel).partition("<")[0].rpartition("::")[2]
-    lines, known = kernel.source.split("\n"), set[int]()
-    for literal in (node for node in ast.walk(ast.parse(kernel.source)) if isinstance(node, ast.Constant)):
-        text = literal.value if isinstance(literal.value, str) else ""
-        if "__global__" in text and name in text:
-            known |= set(range(literal.lineno, (literal.end_lineno or literal.lineno) + 1))
-    most = max((cost.line for cost in launch.lines), default=0)
-    return "\n".join(lines[n - 1] if n in known else "" for n in range(1, max(most, len(lines)) + 1))
 
 
 # --- the roofline ------------------------------------------------------------------------------

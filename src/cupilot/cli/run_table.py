@@ -8,7 +8,7 @@ from pathlib import Path
 from cupilot.cli.commands.evaluate import timing_cells
 from cupilot.cli.terminal import Terminal
 from cupilot.evolution.loop import WHY
-from cupilot.evolution.result import BEST, moves_text, run_report
+from cupilot.evolution.result import best_file, moves_text, run_report
 from cupilot.numbers import ratio
 from cupilot.records import Individual, RunResult
 
@@ -31,8 +31,9 @@ def show_result(result: RunResult, terminal: Terminal, task: Path, device: str |
     terminal.line()
     terminal.line(f"strategy: {moves_text(result.best.strategy) or 'none; the plain kernel was not beaten'}")
     terminal.line(f"stopped: {WHY[result.stopped]} ({result.evaluations} evaluated, {result.failures} failed)")
-    terminal.line(f"kernel: {Path(result.folder) / BEST}")
-    command = ["cupilot", "evaluate", str(Path(result.folder) / BEST), "--task", str(task)]
+    best = Path(result.folder) / best_file(result.best.kernel)
+    terminal.line(f"kernel: {best}")
+    command = ["cupilot", "evaluate", str(best), "--task", str(task)]
     if device is not None:
         command += ["--device", device]
     if result.info.precision != "fp32":

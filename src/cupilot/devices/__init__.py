@@ -1,4 +1,4 @@
-"""Where kernels run: ``virtual:NAME`` (a modelled GPU), later ``cuda:N`` (a real one).
+"""Where kernels run: ``virtual:NAME`` (a modelled GPU) and ``cuda:N`` (a real one).
 
 A device kind is one module of this package, named like the part before the colon, with
 ``names() -> tuple[str, ...]`` and ``open_device(name, cache, sandbox) -> Device``.
@@ -24,7 +24,7 @@ def device_names() -> tuple[str, ...]:
 def open_device(name: str, cache: Path, sandbox: str = "auto") -> Device:
     """Open a device by its full name; builds and translations are kept below ``cache``.
 
-    ``sandbox`` is one of `cupilot.devices.bubblewrap.SANDBOXES`.
+    ``sandbox`` is one of `cupilot.sandbox.bubblewrap.SANDBOXES`.
     """
     kind, _, rest = name.partition(":")
     if kind not in KINDS or not rest:

@@ -34,17 +34,18 @@ import numpy as np
 
 from cupilot.arrays import dtype_of
 from cupilot.contracts import Built, Call, Device, Outcome, Output, Reference, Timed
-from cupilot.devices.bubblewrap import AUTO
 from cupilot.devices.cuda_probe import Found, Gpu, Nvml, State, find_gpus
 from cupilot.devices.cuda_worker import DONE, GO, KEEP, RUN, STOP, TURN, CudaAnswer, CudaJob
-from cupilot.devices.process import Ended, Limits, run_limited
 from cupilot.devices.virtual import VirtualDevice, process_failure
 from cupilot.errors import DeviceError, MachineError
 from cupilot.gpu import GpuSpec, load_spec, spec_names
 from cupilot.gpu.timing import model_time
+from cupilot.languages import language_of
+from cupilot.languages.contract import Target
 from cupilot.records import Counter, Failure, Kernel, Profile, Timing, from_plain, to_plain
+from cupilot.sandbox.bubblewrap import AUTO
+from cupilot.sandbox.process import Ended, Limits, run_limited
 from cupilot.toolchain.cuda import find_cuda
-from cupilot.toolchain.nvcc import build_kernel
 
 WORKER = (sys.executable, "-P", "-m", "cupilot.devices.cuda_worker")
 OLDEST = 7.5
@@ -107,7 +108,6 @@ class CudaDevice:
         flush_bytes: int | None = None, nvml: str | None = None, ncu: str | None = None, sandbox: str = AUTO,
     ) -> None:  # fmt: skip
         self._gpu, self._found, self._cache, self._runtime, self._worker = gpu, found, cache, runtime, tuple(worker)
-        self._cuda = find_cuda()
         self._spec, like, self.note = spec_of(gpu)
         self._virtual = VirtualDevice(load_spec(like), cache, sandbox)
         self.flush_bytes = 2 * self._spec.l2_bytes if flush_bytes is None else flush_bytes
@@ -139,10 +139,11 @@ class CudaDevice:
         return without if self._no_ncu else "ncu, with the rest from the virtual GPU"
 
     def build(self, kernel: Kernel) -> Built | Failure:
-        if kernel.form != "extension":
-            return Failure("build", "unsupported", f"a candidate of form {kernel.form} runs on virtual GPUs only")
-        arch = f"sm_{round(self._gpu.capability * 10)}"
-        return build_kernel(kernel, arch, self._cache / "kernels", self._cuda, link=(self._runtime,))
+        language = language_of(kernel)
+        if not language.on_real_gpus:
+            return Failure("build", "unsupported", f"kernels in {language.name} run on virtual GPUs only")
+        target = Target(f"sm_{round(self._gpu.capability * 10)}", self._cache, self._runtime)
+        return language.build(kernel, target, lambda built: ())
 
     def time(self, profile: Profile) -> Timing:
         """Modelled, for whoever has a profile only; `measure` measures."""

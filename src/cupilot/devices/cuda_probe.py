@@ -305,7 +305,7 @@ class Feed:
         while done < spec.bytes:  # a tile repeats
             self._runtime.copy(to + done, to, min(done, spec.bytes - done))
             done *= 2
-        return whole_tensor(to, spec)
+        return TensorValue.dense(to, spec)
 
     def changed(self) -> int | None:
         """The number of the first tensor that does not hold what was filled in."""
@@ -333,12 +333,6 @@ def rotated_bytes(spec: TensorSpec, period: int, rotation: int) -> int:
     row = next((prod(spec.shape[axis + 1 :]) for axis, length in enumerate(spec.shape) if length > 1), 0)
     row = 1 if period < spec.bytes else row  # a tile knows no rows
     return rotation * row * ITEM_BYTES[spec.dtype] % period if period else 0
-
-
-def whole_tensor(address: int, spec: TensorSpec) -> TensorValue:
-    """Row-major."""
-    strides = tuple(prod(spec.shape[axis + 1 :]) for axis in range(len(spec.shape)))
-    return TensorValue(address, spec.shape, strides, spec.dtype)
 
 
 # --- clocks, temperature, power -------------------------------------------------------------------

@@ -29,10 +29,10 @@ import numpy as np
 
 from cupilot.arrays import Array, disagreement
 from cupilot.contracts import Reference, Sample
-from cupilot.devices.cuda_probe import CudaError, Feed, Pool, Runtime, whole_tensor
+from cupilot.devices.cuda_probe import CudaError, Feed, Pool, Runtime
 from cupilot.devices.job import JobCall
-from cupilot.devices.process import Channel, limit_self, open_channel
 from cupilot.records import ITEM_BYTES, Failure, TensorSpec, from_plain, to_plain
+from cupilot.sandbox.process import Channel, limit_self, open_channel
 from cupilot.toolchain.abi import Library, TensorValue, WrapperError
 
 POISONS = (0xFF, 0x55)
@@ -118,7 +118,7 @@ class Wrapper:
         takes, _, gives = dict(self._library.entries()).get(self._entry, "").partition(" -> ")
         # a wrapper that returns nothing takes the outputs after the other arguments, and fills them
         if gives == "None" and takes.count(",") + 1 == len(values) + len(outputs):
-            self._given = [whole_tensor(self._pool.take(spec.bytes), spec) for spec in outputs]
+            self._given = [TensorValue.dense(self._pool.take(spec.bytes), spec) for spec in outputs]
         return self._library.call(self._entry, [*values, *self._given]) or tuple(self._given)
 
     def rest(self) -> None:

@@ -48,7 +48,7 @@ class Job:
     calls: tuple[JobCall, ...]
     timeout_s: float
     sass: tuple[SassFunction, ...] = ()
-    form: str = "extension"
+    language: str = "cuda"
 
     def files(self) -> Iterator[Path]:
         """The files that arguments are in."""

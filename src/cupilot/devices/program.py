@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cupilot.devices.process import limit_self, open_channel
-from cupilot.devices.sandbox import confine
 from cupilot.devices.virtual import GRACE_S, NEWEST, OLDEST, VirtualDevice
 from cupilot.gpu import load_spec
 from cupilot.records import Failure, Resources, from_plain, to_plain
+from cupilot.sandbox.confine import confine
+from cupilot.sandbox.process import limit_self, open_channel
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.program import BuiltProgram, ProgramSource, build_program
 from cupilot.vgpu.machine import Finding, Machine

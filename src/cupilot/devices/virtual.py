@@ -19,19 +19,16 @@ import numpy as np
 
 from cupilot.arrays import Array, Tiled, dtype_of
 from cupilot.contracts import Built, Call, Device, Outcome, Output
-from cupilot.devices.bubblewrap import AUTO, chosen, run_boxed
 from cupilot.devices.job import Answer, Job, JobArgument, JobCall
-from cupilot.devices.process import Ended
-from cupilot.devices.solution_build import SolutionBuilder
 from cupilot.gpu import GpuSpec, load_spec, spec_names
 from cupilot.gpu.timing import model_time
+from cupilot.languages import language_of
+from cupilot.languages.contract import Target
 from cupilot.records import Failure, Kernel, Profile, TensorSpec, Timing, from_plain, to_plain
-from cupilot.records.evaluation import SassFunction
+from cupilot.sandbox.bubblewrap import AUTO, chosen, run_boxed
+from cupilot.sandbox.process import Ended
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.host import build_host_library, host_library
-from cupilot.toolchain.imports import guard_failure
-from cupilot.toolchain.nvcc import CUBIN, build_kernel
-from cupilot.toolchain.sass import kernel_sass
 from cupilot.vgpu import translations
 
 # PTX the engine is built for: nvcc knows nothing older, and the engine little that is newer.
@@ -58,8 +55,7 @@ class VirtualDevice:
         self._cache = cache
         self._cuda = find_cuda()
         self._bubblewrap = chosen(sandbox).program
-        self._arch = f"sm_{round(min(max(spec.capability, OLDEST), NEWEST) * 10)}"
-        self._solutions = SolutionBuilder(self._arch, cache, self._cuda)
+        self._target = Target(f"sm_{round(min(max(spec.capability, OLDEST), NEWEST) * 10)}", cache)
         self._runtime: Path | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="cupilot-")
         self._files: dict[int, Path] = {}
@@ -75,24 +71,19 @@ class VirtualDevice:
         return self._spec
 
     def build(self, kernel: Kernel) -> Built | Failure:
-        if kernel.form != "extension":
-            empty = (Call("load", (), ()),)
-            return self._solutions.build(kernel, lambda built: self._run(built, empty, LOAD_TIMEOUT_S))
-        built = build_kernel(kernel, self._arch, self._cache / "kernels", self._cuda)
-        return built if isinstance(built, Failure) else guard_failure(built.library) or built
+        empty = (Call("load", (), ()),)
+        return language_of(kernel).build(kernel, self._target, lambda built: self._run(built, empty, LOAD_TIMEOUT_S))
 
     def run(self, built: Built, calls: Sequence[Call], timeout_s: float) -> tuple[Outcome | Failure, ...]:
-        if built.kernel.form != "extension":
-            return self._solutions.run(built, lambda more: self._run(more, calls, timeout_s))
-        return self._run(built, calls, timeout_s)
+        return language_of(built.kernel).run(built, self._target, lambda more: self._run(more, calls, timeout_s))
 
     def _run(self, built: Built, calls: Sequence[Call], timeout_s: float) -> tuple[Outcome | Failure, ...]:
         folder = Path(tempfile.mkdtemp(prefix="job-", dir=self._scratch.name))
         try:
             job = Job(
                 str(built.library), built.kernel.entry, str(self.runtime()), self._spec.name, self.name,
-                built.resources, tuple(self.job_call(call) for call in calls), timeout_s, self._sass(built),
-                built.kernel.form,
+                built.resources, tuple(self.job_call(call) for call in calls), timeout_s,
+                language_of(built.kernel).sass(built, self._target), built.kernel.language,
             )  # fmt: skip
             (folder / "job.json").write_text(json.dumps(to_plain(job)))
             command = (sys.executable, "-P", "-m", "cupilot.devices.worker", str(folder))
@@ -137,12 +128,6 @@ class VirtualDevice:
         # calls inside the runtime stay inside, whatever a candidate defines
         flags = (*(f"-I{path}" for path in self._cuda.include), "-Wl,-Bsymbolic")
         return sorted(folder.glob("*.cpp")), sorted(folder.glob("*.h")), flags
-
-    def _sass(self, built: Built) -> tuple[SassFunction, ...]:
-        """How the machine code makes the PTX's loads and stores; nothing where that cannot be found out."""
-        if built.kernel.form != "extension":
-            return self._solutions.sass(built)
-        return kernel_sass(built.library.with_name(CUBIN), built.ptx, self._cuda, self._cache / "sass")
 
     def job_call(self, call: Call) -> JobCall:
         """A call as workers take it, its arrays in files."""

@@ -1,6 +1,6 @@
 """The worker process: ``python -m cupilot.devices.worker FOLDER``.
 
-Runs one candidate's calls on the virtual GPU and sends an answer for each.  The candidate's host code lives in this
+Runs one candidate's calls on the virtual GPU and sends an answer for each.  The candidate's host code may run in this
 process, so nothing here knows the expected results, and the process gives up all rights that it does not need before
 the candidate is loaded.
 """
@@ -11,7 +11,6 @@ import ctypes
 import json
 import sys
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -21,13 +20,13 @@ import numpy as np
 
 from cupilot.arrays import Array
 from cupilot.devices.job import Answer, Job, JobArgument, JobCall
-from cupilot.devices.process import Channel, limit_self, open_channel
-from cupilot.devices.sandbox import confine
-from cupilot.devices.solution import Solution, SolutionError, SolutionProcess
-from cupilot.devices.solution_record import read_assembly
 from cupilot.gpu import load_spec
+from cupilot.languages import find_language
+from cupilot.languages.contract import CandidateFailed, Program
 from cupilot.records import ITEM_BYTES, Failure, Profile, TensorSpec, from_plain, to_plain
-from cupilot.toolchain.abi import Library, TensorValue, WrapperError
+from cupilot.sandbox.confine import confine
+from cupilot.sandbox.process import Channel, limit_self, open_channel
+from cupilot.toolchain.abi import TensorValue, WrapperError
 from cupilot.vgpu.machine import Finding, Machine
 
 HOST_BYTES = 4096
@@ -44,46 +43,22 @@ def main(folder: Path) -> int:
     channel = open_channel()
     job = from_plain(Job, json.loads((folder / "job.json").read_text()))
     limit_self(job.timeout_s)
-    process = SolutionProcess(folder) if job.form != "extension" else None
-    libraries = read_assembly(Path(job.library)).files() if process is not None else ()
+    program = find_language(job.language).program(Path(job.library), folder)
     machine = Machine(load_spec(job.gpu), Path(job.runtime), dict(job.resources), job.device, job.sass)
     # translations are kept for other candidates, so a process without a candidate makes them
     machine.hire(lambda kept: confine([kept], [kept]))
-    confine([Path(job.library), *libraries, Path(job.runtime).parent, *job.files()])
+    confine([*program.files(), Path(job.runtime).parent, *job.files()])
     machine.begin(None, job.timeout_s)
     try:
-        library: Library | Solution
-        if process is None:
-            library = Library(Path(job.library))
-            failure = _early_failure(machine)
-        else:
-            library, failure = Solution(Path(job.library), machine, process, job.timeout_s), None
-    except SolutionError as error:
-        failure = error.failure
-    except WrapperError as error:
-        failure = Failure("load", error.kind, _load_message(str(error)))
-    if failure is not None:
+        program.load(machine, job.timeout_s)
+    except CandidateFailed as error:
         for _ in job.calls:
-            _send(channel, Answer(failure))
+            _send(channel, Answer(error.failure))
         return 0
-    worker = Worker(job, machine, library)
+    worker = Worker(job, machine, program)
     for call in job.calls:
         _send(channel, *worker.call(call))
     return 0
-
-
-def _early_failure(machine: Machine) -> Failure | None:
-    """Work before the first call is work that no call pays for."""
-    profile = machine.profile()
-    if not profile.launches and not profile.operations:
-        return None
-    what = profile.launches[0].kernel if profile.launches else profile.operations[0].kind
-    return Failure("load", "work-at-load", f"the candidate works on the device while it is loaded: {what}")
-
-
-def _load_message(text: str) -> str:
-    symbol = text.rpartition("undefined symbol: ")[2]
-    return f"unsupported on the virtual GPU: the runtime call {symbol}" if symbol != text else text
 
 
 def _send(channel: Channel, answer: Answer, arrays: tuple[Array, ...] = ()) -> None:
@@ -93,59 +68,54 @@ def _send(channel: Channel, answer: Answer, arrays: tuple[Array, ...] = ()) -> N
 class Worker:
     """One candidate, loaded."""
 
-    def __init__(self, job: Job, machine: Machine, library: Library | Solution) -> None:
+    def __init__(self, job: Job, machine: Machine, program: Program) -> None:
         self._job = job
         self._machine = machine
-        self._library = library
+        self._program = program
         self._deadline_s = time.monotonic() + job.timeout_s
         self._buffers = Buffers(machine)
 
     def call(self, call: JobCall) -> tuple[Answer, tuple[Array, ...]]:
-        """Run the wrapper once; gives the answer and the arrays that go with it."""
+        """Call the candidate once; gives the answer and the arrays that go with it."""
         machine = self._machine
         tensors: list[tuple[TensorValue, str]] = []
         values = [self._value(argument, tensors) for argument in call.arguments]
         outputs = [self._allocate(tensor) for tensor in call.outputs] if self._fills_outputs(values, call) else []
-        if isinstance(self._library, Solution):
-            self._library.prepare(values, max(self._deadline_s - time.monotonic(), 0.001))
+        self._program.prepare(values, max(self._deadline_s - time.monotonic(), 0.001))
         machine.begin(call.sample_budget, max(self._deadline_s - time.monotonic(), 0.001), order=call.order)
         answer = self._answer(values, tensors, outputs, call.lenient)
-        self._library.release()
+        self._program.release()
         for output in outputs:
             machine.free(output.pointer)
         self._buffers.rest()
         return answer
 
     def _value(self, argument: JobArgument, tensors: list[tuple[TensorValue, str]]) -> Any:
-        """An argument in device memory; tensors are noted down with the file that they are from."""
+        """An argument in device memory; ``tensors`` gets each tensor with the file that its values are from."""
         if argument.items is not None:
             return [self._value(item, tensors) for item in argument.items]
         if argument.tensor is None:
             return argument.value
-        address = self._buffers.filled(Path(argument.file), argument.tensor.bytes)
-        value = TensorValue(address, argument.tensor.shape, _strides(argument.tensor.shape), argument.tensor.dtype)
+        value = TensorValue.dense(self._buffers.filled(Path(argument.file), argument.tensor.bytes), argument.tensor)
         tensors.append((value, argument.file))
         return value
 
     def _fills_outputs(self, values: list[Any], call: JobCall) -> bool:
         """Whether the wrapper returns nothing and takes the outputs after the other arguments."""
-        takes, _, gives = dict(self._library.entries()).get(self._job.entry, "").partition(" -> ")
+        takes, _, gives = dict(self._program.entries()).get(self._job.entry, "").partition(" -> ")
         return gives == "None" and takes.count(",") + 1 == len(values) + len(call.outputs)
 
     def _allocate(self, tensor: TensorSpec) -> TensorValue:
-        address = self._machine.allocate(max(tensor.bytes, 1))
-        return TensorValue(address, tensor.shape, _strides(tensor.shape), tensor.dtype)
+        return TensorValue.dense(self._machine.allocate(max(tensor.bytes, 1)), tensor)
 
     def _answer(
         self, values: list[Any], tensors: list[tuple[TensorValue, str]], outputs: list[TensorValue], lenient: bool
     ) -> tuple[Answer, tuple[Array, ...]]:
         machine = self._machine
         try:
-            # a solution closes the memory around each call of an extension
-            with nullcontext() if isinstance(self._library, Solution) else machine.guarded():
-                results = self._library.call(self._job.entry, [*values, *outputs])
+            results = self._program.call(self._job.entry, [*values, *outputs])
             machine.end()
-        except SolutionError as error:
+        except CandidateFailed as error:
             machine.end()
             return Answer(error.failure), ()
         except WrapperError as error:
@@ -153,8 +123,7 @@ class Worker:
             found = _finding_failure(machine.findings(), self._job)
             return Answer(found or Failure("run", error.kind, str(error))), ()
         profile, results = machine.profile(), results or tuple(outputs)
-        if isinstance(self._library, Solution):
-            profile = replace(profile, operations=profile.operations + self._library.operations())
+        profile = replace(profile, operations=profile.operations + self._program.operations())
         failure = (
             _finding_failure(machine.findings(), self._job)
             or _launch_failure(machine)
@@ -207,15 +176,6 @@ class Buffers:
         for address in self._mapped:
             self._machine.free(address)
         self._mapped = []
-
-
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major, in elements."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
 
 
 def _finding_failure(findings: tuple[Finding, ...], job: Job) -> Failure | None:
@@ -280,12 +240,11 @@ NUMPY = {name: name for name in ITEM_BYTES} | {"bfloat16": "uint16"}
 def _output(machine: Machine, result: TensorValue, given: bool) -> tuple[Array | None, Array]:
     """Flat positions of the written elements (None: all, or an input's) and these elements, in row-major order."""
     item = np.dtype(NUMPY[result.dtype])
-    span = 1 + sum((size - 1) * stride for size, stride in zip(result.shape, result.strides, strict=True))
-    span = span if prod(result.shape) else 0
-    values = _laid_out(machine.view(result.pointer, (span,), item), result)
-    where = None if given else machine.stored_elements(result.pointer, span, ITEM_BYTES[result.dtype])
-    if where is not None and tuple(result.strides) != _strides(result.shape):
-        written = np.zeros(span, np.bool_)
+    dense = TensorValue.dense(result.pointer, TensorSpec(tuple(result.shape), result.dtype))
+    values = _laid_out(machine.view(result.pointer, (result.span,), item), result)
+    where = None if given else machine.stored_elements(result.pointer, result.span, ITEM_BYTES[result.dtype])
+    if where is not None and tuple(result.strides) != dense.strides:
+        written = np.zeros(result.span, np.bool_)
         written[where] = True
         where = np.flatnonzero(_laid_out(written, result))
         where = None if where.size == values.size else where  # what is unwritten lies between the elements

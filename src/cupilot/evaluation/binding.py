@@ -1,23 +1,23 @@
-"""What a candidate's host function is called with."""
+"""What a candidate's entry is called with."""
 
 from __future__ import annotations
 
 from cupilot.errors import UserError
+from cupilot.languages import language_of
+from cupilot.languages.contract import ModuleCall
 from cupilot.records import Failure, Kernel, Task
 from cupilot.tasks.bind import bind_task
-from cupilot.tasks.case import MODELNEW
-from cupilot.toolchain.signature import fills_outputs, signature_of
+from cupilot.tasks.case import AS_MODULE
 
 
 def bound_arguments(kernel: Kernel, task: Task) -> str | Failure:
-    """Expressions over ``inputs`` and ``model``: the candidate's own, else found by names and order."""
-    if kernel.form != "extension":
-        return MODELNEW
+    """Expressions over ``inputs`` and ``model``: the candidate's own, else bound by name and order."""
+    convention = language_of(kernel).convention(kernel)
+    if isinstance(convention, ModuleCall):
+        return AS_MODULE
     if kernel.arguments:
         return kernel.arguments
-    parameters = signature_of(kernel.source, kernel.entry)
     try:
-        fills = fills_outputs(kernel.source, kernel.entry)
-        return bind_task(task, parameters, entry=kernel.entry, fills_outputs=fills).text
+        return bind_task(task, convention.parameters, entry=kernel.entry, fills_outputs=convention.fills_outputs).text
     except UserError as error:
         return Failure("guard", "arguments", str(error))

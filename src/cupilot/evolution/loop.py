@@ -137,7 +137,7 @@ class Evolution:
         nothing to start from.
         """
         try:
-            plain = Kernel(self.info.kernel) if self.info.kernel else self.generate()
+            plain = self.info.kernel or self.generate()
             self.store.begin(self.info)
             try:
                 self.start(plain)

@@ -1,4 +1,4 @@
-"""What a run leaves for people and programs: ``best.cu`` and ``result.json``.
+"""What a run leaves for people and programs: the best kernel (``best.cu``) and ``result.json``.
 
 Both are replaced as a whole whenever the best improves, so that a run that is stopped at any
 moment leaves a usable kernel.  The same objects are what ``--json`` prints.
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from cupilot.errors import StoreError
+from cupilot.languages import language_of
 from cupilot.records import Evaluation, Kernel, RunResult, Strategy, Task, to_plain
 from cupilot.strategies.algebra import canonical, move_text, order
 
-BEST = "best.cu"
 RESULT = "result.json"
 
 
@@ -91,9 +91,18 @@ def to_json(report: dict[str, Any]) -> str:
 
 
 def write_best(folder: Path, result: RunResult) -> None:
-    """Replace ``best.cu`` and ``result.json``, each in one step."""
-    replace_file(folder / BEST, result.best.kernel.source)
+    """Replace the best kernel and ``result.json``, each in one step."""
+    best = folder / best_file(result.best.kernel)
+    replace_file(best, result.best.kernel.source)
+    for other in folder.glob("best.*"):
+        if other != best:  # an earlier best, in another language
+            other.unlink()
     replace_file(folder / RESULT, to_json(run_report(result)))
+
+
+def best_file(kernel: Kernel) -> str:
+    """The name of the file that the best kernel is written to."""
+    return f"best{language_of(kernel).suffix}"
 
 
 def replace_file(path: Path, content: str | bytes) -> None:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 FILE = "run.sqlite"
 LOCK = FILE + ".lock"
 LOG = FILE + "-wal"
-SCHEMA = 1
+SCHEMA = 2
 ONCE = "once: "
 
 # the columns beside `record` are copies, for people who look with the sqlite3 shell

@@ -25,10 +25,10 @@ from typing import Any
 from distributed import Nanny, Security, Worker, WorkerPlugin, get_worker
 from distributed.core import rpc
 
-from cupilot.devices.process import kill_marked
 from cupilot.errors import MachineError
 from cupilot.executors._offer import Offer, difference, summary
 from cupilot.records import Evaluation, EvaluationRequest, from_plain, to_plain
+from cupilot.sandbox.process import kill_marked
 
 PLUGIN = "cupilot"
 SILENT = logging.CRITICAL + 1

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from pathlib import Path
 
 import jinja2
 
+from cupilot.errors import DataError
 from cupilot.expert.matching import Problem
 from cupilot.expert.recipe import FOLDER
 from cupilot.expert.space import Space
+from cupilot.languages import make_kernel
 from cupilot.records import Argument, Kernel, Strategy
 from cupilot.strategies import move_text, order
 
@@ -18,9 +21,10 @@ def render(space: Space, strategy: Strategy) -> Kernel:
     """The kernel for a legal strategy; the same moves always give the same text, whatever their reasons."""
     problem = space.problem
     values = space.values(strategy)
+    template = _template(problem.recipe.root, problem.recipe.name)
     text = (
         _environment(problem.recipe.root)
-        .get_template(f"{problem.recipe.name}/kernel.cu.j2")
+        .get_template(template)
         .render(
             **values,
             recipe=problem.recipe.name,
@@ -32,7 +36,8 @@ def render(space: Space, strategy: Strategy) -> Kernel:
         )
     )
     lines = [line.rstrip() for line in text.splitlines()]
-    return Kernel(re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n")
+    source = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
+    return make_kernel(source, suffix=Path(template.removesuffix(".j2")).suffix)
 
 
 def _signature(problem: Problem) -> str:
@@ -47,6 +52,15 @@ def _type(argument: Argument) -> str:
     if argument.tensor is not None:
         return "torch::Tensor"
     return {bool: "bool", int: "int64_t", float: "double"}[type(argument.value)]
+
+
+@cache
+def _template(root: str, recipe: str) -> str:
+    """The recipe's ``kernel.cu.j2``; the suffix before ``.j2`` is that of a language."""
+    found = [f"{recipe}/{path.name}" for path in (Path(root) / recipe).glob("kernel.*.j2")]
+    if len(found) != 1:
+        raise DataError(f"the recipe {recipe} needs one template kernel.SUFFIX.j2, and has {len(found)}")
+    return found[0]
 
 
 @cache

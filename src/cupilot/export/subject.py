@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from cupilot.errors import UserError
 from cupilot.evaluation.binding import bound_arguments
 from cupilot.evolution.recorded_result import RecordedResult
+from cupilot.languages import language_of
 from cupilot.records import Failure, Kernel, Task
 from cupilot.tasks.inspect import ModuleFacts, module_facts
 from cupilot.toolchain.functions import host_functions
@@ -95,12 +96,13 @@ class Subject:
 
 def subject_of(task: Task, kernel: Kernel, recorded: RecordedResult | None = None) -> Subject:
     """How a kernel of a task is called from Python; a kernel that cannot be is a `UserError`."""
-    if kernel.form != "extension":
-        raise UserError("the kernel is a Python file with ModelNew already: only .cu files can be exported")
-    entry = chosen_entry(kernel)
+    extension = language_of(kernel).extension(kernel)
+    if extension is None:
+        raise UserError(f"a kernel in {kernel.language} cannot be exported: it is no torch extension")
+    entry = chosen_entry(extension)
     if entry is None:
-        raise UserError(no_such_entry(kernel).message)
-    kernel = replace(kernel, entry=entry)
+        raise UserError(no_such_entry(extension).message)
+    kernel = replace(extension, entry=entry)
     call = bound_arguments(kernel, task)
     if isinstance(call, Failure):
         raise UserError(call.message)

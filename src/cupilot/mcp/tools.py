@@ -17,9 +17,10 @@ from cupilot.evaluation.profiling import Profiled, Profiler
 from cupilot.gpu import GpuSpec, occupancy
 from cupilot.gpu.hot_lines import hot_lines
 from cupilot.gpu.roofline import Roof, roof_of
+from cupilot.languages import make_kernel, visible_source
 from cupilot.mcp import answers
 from cupilot.mcp.request import ToolRequest
-from cupilot.records import Evaluation, EvaluationRequest, Failure, Kernel, Launch, Task, TaskSource, Timing, form_of
+from cupilot.records import Evaluation, EvaluationRequest, Failure, Kernel, Launch, Task, TaskSource, Timing
 from cupilot.strategies import load_deck
 from cupilot.tasks.load import task_from_source
 from cupilot.tasks.roofline_position import RooflinePoint, RooflinePosition, roofline_position
@@ -144,7 +145,7 @@ def _task(request: ToolRequest, progress: Progress) -> Task:
 
 
 def _kernel(request: ToolRequest) -> Kernel:
-    return Kernel(request.kernel, request.entry, request.args, form_of(request.kernel))
+    return make_kernel(request.kernel, request.entry, request.args)
 
 
 def _step_text(step: Step) -> str:
@@ -213,7 +214,7 @@ def _launch(launch: Launch, timing: Timing, spec: GpuSpec, kernel: Kernel) -> an
         launch.resources.registers, launch.resources.static_shared_bytes + launch.dynamic_shared_bytes,
         launch.resources.spill_bytes, _number(held.fraction), held.limit, _number(launch.active_lanes),
         tuple(answers.TimeShare(name, _number(share)) for name, share in shares if share >= LEAST_SHARE),
-        _hottest(launch, spec, kernel.source.split("\n")),
+        _hottest(launch, spec, visible_source(kernel, (launch,)).split("\n")),
     )  # fmt: skip
 
 

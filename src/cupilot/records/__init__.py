@@ -14,7 +14,7 @@ from cupilot.records.evaluation import (
     Resources,
     Timing,
 )
-from cupilot.records.kernel import Kernel, form_of
+from cupilot.records.kernel import Kernel
 from cupilot.records.measurement import Comparison, Interval, Measurement
 from cupilot.records.pool import PoolRecord, Sizes
 from cupilot.records.proof import Proof
@@ -28,5 +28,5 @@ __all__ = [
     "Evaluation", "EvaluationRequest", "Evidence", "Failure", "Guidance", "Individual", "Interval", "Kernel",
     "Launch", "LineCost", "Measurement", "MemoryOperation", "Move", "Op", "Outline", "Parameter", "PoolRecord",
     "Profile", "Proof", "Resources", "RunInfo", "RunResult", "Scalar", "Sizes", "Strategy", "Task", "TaskSource",
-    "TensorSpec", "Timing", "Value", "form_of", "from_plain", "to_plain",
+    "TensorSpec", "Timing", "Value", "from_plain", "to_plain",
 ]  # fmt: skip

@@ -87,7 +87,7 @@ class RunInfo:
     timeout_s: float = 60.0
     budget: Budget = Budget()
     models: tuple[tuple[str, str], ...] = ()
-    kernel: str = ""
+    kernel: Kernel | None = None
     precision: str = "fp32"
     gpu: str = ""
 

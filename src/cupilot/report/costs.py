@@ -9,6 +9,7 @@ from cupilot.gpu import GpuSpec, occupancy
 from cupilot.gpu.hot_lines import hot_lines
 from cupilot.gpu.roofline import profile_work
 from cupilot.gpu.timing import launch_parts
+from cupilot.languages import visible_source
 from cupilot.numbers import PAGE
 from cupilot.records import Individual, Launch, Profile
 from cupilot.report.steps import Part, parts
@@ -37,12 +38,15 @@ class LineShares:
 def line_shares(individual: Individual, spec: GpuSpec | None) -> LineShares | None:
     """By the modelled time of all launches, or by instructions where the GPU is not known; None without a profile.
 
-    Lines of a ModelNew file are those of texts inside it, which may be put together: they are left out.
+    Lines that the kernel's file does not have, such as those of a source that it puts together, are left out.
     """
     profile = individual.evaluation.profile
-    if profile is None or individual.kernel.form != "extension":
+    if profile is None:
         return None
-    shares = tuple(sorted((hot.line, hot.cost) for hot in hot_lines(profile.launches, spec)))
+    text = visible_source(individual.kernel, profile.launches).split("\n")
+    visible = {number for number, line in enumerate(text, start=1) if line.strip()}
+    costs = ((hot.line, hot.cost) for hot in hot_lines(profile.launches, spec))
+    shares = tuple(sorted((line, cost) for line, cost in costs if line in visible))
     return LineShares(BY_INSTRUCTIONS if spec is None else BY_TIME, shares) if shares else None
 
 

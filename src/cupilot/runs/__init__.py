@@ -4,7 +4,6 @@
 `SearchOptions` and `Settings` and call it.
 """
 
-from cupilot.runs.kernel_file import read_kernel
 from cupilot.runs.options import SearchOptions, Settings
 from cupilot.runs.session import Observer, Session, open_session, optimize, resume, search
 

@@ -17,6 +17,7 @@ from cupilot.errors import CupilotError, UserError
 from cupilot.evolution.bench_results import BenchRow
 from cupilot.evolution.result import repeat_report, replace_file, to_json
 from cupilot.evolution.store import create_store, holds_run, open_store
+from cupilot.languages import language_of, read_kernel
 from cupilot.records import Evaluation, Kernel, PoolRecord, RunInfo, RunResult, Task, to_plain
 from cupilot.runs.session import Session, search
 from cupilot.tasks.flop import needed_flop, sums_products
@@ -71,7 +72,7 @@ class Bench:
         ours = row.time_ms if row.correct else None
         if not found.correct or found.time_ms is None or (ours is not None and ours <= found.time_ms):
             return row
-        kernel = Kernel((other / found.kernel).read_text(encoding="utf-8"))
+        kernel = read_kernel(other / found.kernel)
         evaluation = self._evaluate(task, kernel)
         row = replace(row, evaluations=row.evaluations + 1)
         time_s = evaluation.timing.time_s if evaluation.timing is not None else None
@@ -112,7 +113,7 @@ class Bench:
             self._asked(problem, task),
             evaluations=found.evaluations, plain_ms=found.plain_ms, stopped=found.stopped, kernel=found.kernel,
         )  # fmt: skip
-        kernel = Kernel((self.folder / found.kernel).read_text(encoding="utf-8"))
+        kernel = read_kernel(self.folder / found.kernel)
         evaluation = self._evaluate(task, kernel)
         if (failure := evaluation.failure) is not None:
             said = failure.message.partition("\n")[0]
@@ -135,7 +136,7 @@ class Bench:
         baseline_ms, source = row.baseline_ms, row.baseline_source
         if baseline_ms is None and baseline is not None:
             baseline_ms, source = 1e3 * baseline.time_s, baseline.source
-        place = f"{KERNELS}/{row.name}.cu"
+        place = f"{KERNELS}/{row.name}{language_of(kernel).suffix}"
         (self.folder / KERNELS).mkdir(exist_ok=True)
         replace_file(self.folder / place, kernel.source)
         proof = {"task": task.name, "device": evaluation.device, "timing": to_plain(timing)}

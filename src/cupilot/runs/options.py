@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cupilot import __version__
-from cupilot.records import Budget, RunInfo, Task
+from cupilot.records import Budget, Kernel, RunInfo, Task
 from cupilot.runs.agents import IN_FLIGHT, LLM_IN_FLIGHT, NO_LIMITS, Models, PromptLimits
 
 MOST_JOBS = 4
@@ -47,7 +47,7 @@ class SearchOptions:
     """A new search.
 
     ``device`` is a full name such as ``virtual:a100-80gb``.  ``models`` are (role, model) pairs; without any, the
-    built-in expert plays the agents.  ``kernel`` is the text of a first kernel that replaces the agents' plain one.
+    built-in expert plays the agents.  ``kernel`` replaces the agents' plain kernel.
     ``in_flight`` candidates are developed at a time; None chooses by the agents.  ``guided`` and ``pooled`` switch
     the roofline's guidance and the pool.  ``folder`` is the run's; None is
     ``runs/<task>-<n>`` with the next free number.  ``pool`` is the file of strategies to ask and to
@@ -58,7 +58,7 @@ class SearchOptions:
     device: str
     folder: Path | None = None
     models: Models = ()
-    kernel: str = ""
+    kernel: Kernel | None = None
     seed: int = 0
     population: int = 8
     generations: int = 4

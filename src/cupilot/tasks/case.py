@@ -39,8 +39,8 @@ WOBBLE = 2.0**-24
 """Inputs known to one rounding of float32: what that does to the results is nobody's fault."""
 
 Value = Array | Scalar | None | tuple[Any, ...]
-MODELNEW = "ModelNew"
-"""In place of expressions: everything that a solution's class needs."""
+AS_MODULE = "<module>"
+"""In place of expressions: everything that a class in the place of the task's ``Model`` needs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +73,12 @@ class Drawn:
         """What expressions over ``inputs`` and ``model`` come to; the same arrays each time."""
         if expressions not in self._bound:
             everything = (*self.inputs, *self.model.parameters(), *self.model.buffers())
-            known = {"": lambda: everything, MODELNEW: self._for_modelnew}
+            known = {"": lambda: everything, AS_MODULE: self._as_module}
             values = known.get(expressions, lambda: self._evaluated(expressions))()
             self._bound[expressions] = tuple(self._value(value) for value in values)
         return self._bound[expressions]
 
-    def _for_modelnew(self) -> tuple[Any, ...]:
+    def _as_module(self) -> tuple[Any, ...]:
         """Constructor's arguments as Python text, inputs, the module's tensors with their names, the task's text."""
         named = [*self.model.named_parameters(), *self.model.named_buffers()]
         names, tensors = [name for name, _ in named], [tensor for _, tensor in named]

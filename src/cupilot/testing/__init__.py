@@ -17,6 +17,7 @@ pytest.register_assert_rewrite(
     "cupilot.testing.agents",
     "cupilot.testing.device",
     "cupilot.testing.executor",
+    "cupilot.testing.language",
     "cupilot.testing.model",
     "cupilot.testing.record",
     "cupilot.testing.store",
@@ -25,6 +26,7 @@ pytest.register_assert_rewrite(
 from cupilot.testing.agents import AgentsContract  # noqa: E402
 from cupilot.testing.device import DeviceContract  # noqa: E402
 from cupilot.testing.executor import ExecutorContract  # noqa: E402
+from cupilot.testing.language import LanguageContract  # noqa: E402
 from cupilot.testing.model import ModelContract  # noqa: E402
 from cupilot.testing.record import RecordContract  # noqa: E402
 from cupilot.testing.store import StoreContract  # noqa: E402
@@ -33,6 +35,7 @@ __all__ = [
     "AgentsContract",
     "DeviceContract",
     "ExecutorContract",
+    "LanguageContract",
     "ModelContract",
     "RecordContract",
     "StoreContract",

@@ -10,10 +10,11 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 from cupilot.errors import CupilotError
-from cupilot.records import ITEM_BYTES, Scalar
+from cupilot.records import ITEM_BYTES, Scalar, TensorSpec
 
 MAX_DIMENSIONS = 8
 MAX_RESULTS = 32
@@ -53,6 +54,27 @@ class TensorValue:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
+
+    @classmethod
+    def dense(cls, pointer: int, spec: TensorSpec) -> TensorValue:
+        """Row-major."""
+        strides = tuple(prod(spec.shape[axis + 1 :]) for axis in range(len(spec.shape)))
+        return cls(pointer, spec.shape, strides, spec.dtype)
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last."""
+        return span_of(self.shape, self.strides)
+
+    @property
+    def bytes(self) -> int:
+        """From the first element to the last."""
+        return self.span * ITEM_BYTES[self.dtype]
+
+
+def span_of(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last of a tensor."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if prod(shape) else 0
 
 
 Item = TensorValue | Scalar | None

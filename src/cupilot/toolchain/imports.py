@@ -5,7 +5,7 @@ Everything else - files, processes, sockets, threads, sleeping, Python, system c
 loaded, by the symbols that its relocations name (what the dynamic loader will look up) and by its instructions.
 
 This is a guard, not a wall: code can reach the C library without naming it, by arithmetic on the address of a function
-that it may call, or jump into the middle of an instruction.  The wall is `cupilot.devices.sandbox`.
+that it may call, or jump into the middle of an instruction.  The wall is `cupilot.sandbox.confine`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from cupilot.toolchain.cuda import Cuda
 from cupilot.toolchain.diagnostics import first_error
 from cupilot.toolchain.process import run
 from cupilot.toolchain.ptxas import first_error as first_ptxas_error
-from cupilot.toolchain.ptxas import read_report
+from cupilot.toolchain.ptxas import larger_resources, read_report
 
 LIBRARY, RESOURCES = "program.so", "resources.json"
 DEVICE_SUFFIXES, HOST_SUFFIXES = (".cu",), (".cpp", ".cc", ".cxx", ".c")
@@ -138,13 +138,12 @@ def _make(
             )
         )
     headers: list[Path] = []
-    merged: dict[str, Resources] = {}
+    kernels: list[tuple[str, Resources]] = []
     for number, part in enumerate(parts):
         if isinstance(part, Failure):
             return part
         headers += [path for path in _headers(_part(scratch, number) / "unit.d", cuda) if path not in headers]
-        for name, resources in part:
-            merged[name] = _larger(merged.get(name, resources), resources)
+        kernels += part
     objects = [_part(scratch, number) / "unit.o" for number in range(len(source.files))]
     link: list[str | Path] = [cuda.host_compiler, *objects, *_link_flags(source), "-o", LIBRARY]
     finished = run(link, scratch, deadline_s - time.monotonic())
@@ -152,7 +151,7 @@ def _make(
         return _too_slow("the linker")
     if finished.status != 0:
         return Failure("build", "link-error", _link_message(finished.output), finished.output)
-    (scratch / RESOURCES).write_text(json.dumps(to_plain(tuple(merged.items())), indent=1))
+    (scratch / RESOURCES).write_text(json.dumps(to_plain(larger_resources(kernels)), indent=1))
     for number in range(len(source.files)):
         shutil.rmtree(_part(scratch, number))
     return headers
@@ -232,15 +231,6 @@ def _headers(listing: Path, cuda: Cuda) -> list[Path]:
     paths = [Path(name.replace("\0", " ")).resolve() for name in names.replace("\\ ", "\0").split()]
     root = cuda.root.resolve()
     return [path for path in paths if not path.is_relative_to(root)]
-
-
-def _larger(a: Resources, b: Resources) -> Resources:
-    return Resources(
-        registers=max(a.registers, b.registers),
-        static_shared_bytes=max(a.static_shared_bytes, b.static_shared_bytes),
-        spill_bytes=max(a.spill_bytes, b.spill_bytes),
-        barriers=max(a.barriers, b.barriers),
-    )
 
 
 def _too_slow(tool: str) -> Failure:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import astuple
 
 from cupilot.records import Resources
 
@@ -34,6 +36,15 @@ def read_report(log: str) -> tuple[tuple[str, Resources], ...]:
             found.append((kernel, _resources(int(registers.group(1)), line, spill_bytes)))
             kernel = ""
     return tuple(found)
+
+
+def larger_resources(all_of: Iterable[tuple[str, Resources]]) -> tuple[tuple[str, Resources], ...]:
+    """By kernel; where two kernels have one name, the larger of each number."""
+    found: dict[str, Resources] = {}
+    for name, resources in all_of:
+        pairs = zip(astuple(resources), astuple(found.get(name, resources)), strict=True)
+        found[name] = Resources(*(max(pair) for pair in pairs))
+    return tuple(found.items())
 
 
 def first_error(log: str) -> str:

@@ -142,7 +142,7 @@ def virtual_gpu() -> Iterator[Part]:
 
 
 def sandbox() -> Iterator[Part]:
-    from cupilot.devices.bubblewrap import chosen, confinement
+    from cupilot.sandbox.bubblewrap import chosen, confinement
 
     found = chosen(sandbox_choice())
     measures = confinement(found.program)

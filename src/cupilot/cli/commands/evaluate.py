@@ -9,9 +9,9 @@ from pathlib import Path
 from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, add_precision, open_chosen, seconds
 from cupilot.cli.terminal import Terminal
 from cupilot.evolution.result import evaluation_report, repeat_report
+from cupilot.languages import read_kernel
 from cupilot.numbers import duration, ratio
 from cupilot.records import Evaluation, EvaluationRequest, TaskSource, Timing
-from cupilot.runs import read_kernel
 
 LOG_LINES = 20
 HELP = "verify and time one kernel"
@@ -28,7 +28,7 @@ def configure(parser: ArgumentParser) -> None:
     add_precision(parser)
     parser.add_argument("--seed", metavar="N", type=int, help="of the verification inputs (random, kept in the proof)")
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")
-    parser.add_argument("--allow-torch-ops", action="store_true", help="a ModelNew may compute with PyTorch as well")
+    add_torch_ops(parser)
     add_json(parser)
 
 
@@ -36,7 +36,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
     from cupilot.evaluation import Evaluator
     from cupilot.tasks import load_task
 
-    kernel = read_kernel(Path(options.kernel), options.entry, options.args, options.allow_torch_ops)
+    kernel = read_kernel(Path(options.kernel), options.entry, options.args, options=options.options)
     task = load_task(Path(options.task), options.precision)
     device = open_chosen(options.device, terminal)
     # no candidate can know a random seed; the proof tells it afterwards
@@ -53,6 +53,13 @@ def run(options: Namespace, terminal: Terminal) -> int:
         return 0
     terminal.warn(f"{options.kernel} failed ({failure.stage}, {failure.kind}): {failure.message}")
     return 1
+
+
+def add_torch_ops(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-torch-ops", dest="options", action="store_const", const=("torch-ops",), default=(),
+        help="a ModelNew may compute with PyTorch as well",
+    )  # fmt: skip
 
 
 def show(evaluation: Evaluation, terminal: Terminal) -> None:

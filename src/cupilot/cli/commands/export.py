@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cupilot.cli.choices import add_precision
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
-from cupilot.runs import read_kernel
+from cupilot.languages import languages, read_kernel
 
 if TYPE_CHECKING:
     from cupilot.export import Subject
@@ -55,7 +55,7 @@ def subject_of_options(options: Namespace) -> Subject:
             raise UserError(f"{path} is a folder: a run has its own task, and --task is for a .cu file")
         kernel = read_kernel(path, options.entry, options.args)
         return subject_of(load_task(Path(options.task), options.precision), kernel)
-    if path.suffix in (".cu", ".py"):
+    if path.suffix in {language.suffix for language in languages().values()}:
         raise UserError(f"{path} is a kernel without a task: give --task TASK.py")
     if path.is_dir() and not (path / RESULT).exists():
         raise UserError(f"{path} holds no finished kernel: there is no {RESULT} in it")

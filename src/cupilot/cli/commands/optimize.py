@@ -22,6 +22,7 @@ from cupilot.cli.terminal import Terminal
 from cupilot.cli.terminal_observer import TerminalObserver
 from cupilot.errors import UserError
 from cupilot.evolution.store import holds_run
+from cupilot.languages import read_kernel
 from cupilot.records import Budget
 from cupilot.runs.agents import PromptLimits
 
@@ -32,7 +33,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("task", metavar="TASK.py", help="the PyTorch module, in KernelBench form")
     add_device(parser)
     add_models(parser)
-    parser.add_argument("--kernel", metavar="FILE.cu", help="start from this kernel instead of a plain one")
+    parser.add_argument("--kernel", metavar="FILE", help="start from this kernel instead of a plain one")
     add_precision(parser)
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same result (0)")
     parser.add_argument("--population", metavar="N", type=positive, default=8, help="individuals kept (8)")
@@ -68,7 +69,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
 
     path = Path(options.task)
     task = load_task(path, options.precision)
-    kernel = read_kernel(options.kernel)
+    kernel = read_kernel(Path(options.kernel)) if options.kernel is not None else None
     device = choose_device(options.device, terminal)
     models = choose_models(options.agents, options.model, options.role_model, terminal)
     asked = SearchOptions(
@@ -99,15 +100,6 @@ def run(options: Namespace, terminal: Terminal) -> int:
     result = optimize(asked, settings_of(options), TerminalObserver(terminal))
     show_result(result, terminal, path, options.device)
     return 0
-
-
-def read_kernel(name: str | None) -> str:
-    if name is None:
-        return ""
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the kernel {name} cannot be read: {error}") from error
 
 
 def run_folder(out: str | None) -> Path | None:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cupilot.cli.choices import TIMEOUT_S, add_json, add_precision, open_chosen, seconds
-from cupilot.cli.commands.evaluate import LOG_LINES
+from cupilot.cli.commands.evaluate import LOG_LINES, add_torch_ops
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Device
 from cupilot.errors import UserError
+from cupilot.languages import read_kernel
 from cupilot.records import Failure, to_plain
-from cupilot.runs import read_kernel
 
 if TYPE_CHECKING:
     from cupilot.evaluation.profiling import Profiled
@@ -34,7 +34,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     add_precision(parser)
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")
-    parser.add_argument("--allow-torch-ops", action="store_true", help="a ModelNew may compute with PyTorch as well")
+    add_torch_ops(parser)
     parser.add_argument(
         "--plot", metavar="FILE", help="also draw the roofline, as .svg or .png; with several devices one file each"
     )
@@ -44,7 +44,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace, terminal: Terminal) -> int:
     names = device_names(options.device)
     plot = plot_path(options.plot)
-    kernel = read_kernel(Path(options.kernel), options.entry, options.args, options.allow_torch_ops)
+    kernel = read_kernel(Path(options.kernel), options.entry, options.args, options=options.options)
 
     from cupilot.cli import profile_view
     from cupilot.evaluation.profiling import Profiler, ProfileReport

@@ -1,0 +1,87 @@
+"""The languages that kernels are written in: folders of this package, and packages of others.
+
+A folder ``languages/<name>/`` has an object ``LANGUAGE`` that implements `cupilot.languages.contract.Language`.  A
+package elsewhere names such an object as an entry point of the group ``cupilot.languages``.  Adding a language edits no
+other file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from itertools import zip_longest
+from pathlib import Path
+from pkgutil import iter_modules
+
+from cupilot.errors import UserError
+from cupilot.languages.contract import Language
+from cupilot.records import Kernel, Launch
+
+GROUP = "cupilot.languages"
+
+
+@cache
+def language_names() -> tuple[str, ...]:
+    """Ours first."""
+    ours = sorted(module.name for module in iter_modules(__path__) if module.ispkg)
+    return (*ours, *sorted(entry.name for entry in entry_points(group=GROUP) if entry.name not in ours))
+
+
+@cache
+def find_language(name: str) -> Language:
+    """The language of that name; others are not imported."""
+    if name not in language_names():
+        raise UserError(f"unknown language {name!r}; known languages are {', '.join(language_names())}")
+    others = entry_points(group=GROUP, name=name)
+    if others and (Path(__file__).parent / name).is_dir():
+        raise UserError(f"the language {name} comes with cupilot; {others[name].value} needs another name")
+    found: Language = others[name].load() if others else import_module(f"{__name__}.{name}").LANGUAGE
+    if found.name != name:
+        raise UserError(f"the language {name} calls itself {found.name}")
+    return found
+
+
+def languages() -> Mapping[str, Language]:
+    """All of them, by name."""
+    return {name: find_language(name) for name in language_names()}
+
+
+def language_of(kernel: Kernel) -> Language:
+    return find_language(kernel.language)
+
+
+def visible_source(kernel: Kernel, launches: Iterable[Launch]) -> str:
+    """The kernel's file as the costs of launches refer to it: lines that they do not refer to may be empty."""
+    texts = (language_of(kernel).source_lines(kernel, launch) for launch in launches)
+    return "\n".join(max(lines, key=len) for lines in zip_longest(*texts, fillvalue=""))
+
+
+def detect_language(source: str, suffix: str = "") -> Language:
+    """The language of a source: among those with the suffix, else among all, the one that is surest; else CUDA."""
+    fitting = [language for language in languages().values() if language.suffix == suffix]
+    if len(fitting) == 1:
+        return fitting[0]
+    surest = max(fitting or languages().values(), key=lambda language: language.detect(source))
+    return surest if fitting or surest.detect(source) > 0 else language_of(Kernel(source))
+
+
+def make_kernel(
+    source: str, entry: str = "forward", arguments: str = "", *, suffix: str = "", options: Sequence[str] = ()
+) -> Kernel:
+    """A kernel in the language of its source; options that the language does not have are left out."""
+    language = detect_language(source, suffix)
+    kept = tuple(option for option in options if option in language.options)
+    return Kernel(source, entry, arguments, language.name, kept)
+
+
+def read_kernel(path: Path, entry: str = "forward", arguments: str = "", *, options: Sequence[str] = ()) -> Kernel:
+    """The kernel in a file."""
+    try:
+        source = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"the kernel file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"the kernel file {path} is not text in UTF-8") from error
+    return make_kernel(source, entry, arguments, suffix=path.suffix, options=options)

@@ -1,0 +1,1 @@
+"""Confined processes for untrusted code: limits and answers (`process`), rights (`confine`), `bubblewrap`."""
