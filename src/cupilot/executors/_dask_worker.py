@@ -7,19 +7,16 @@ starts or writes belongs to its folder: both are cleared away with it, also afte
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import shutil
 import signal
 import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 from distributed import Nanny, Security, Worker, WorkerPlugin, get_worker
@@ -27,8 +24,7 @@ from distributed.core import rpc
 
 from cupilot.errors import MachineError
 from cupilot.executors._offer import Offer, difference, summary
-from cupilot.records import Evaluation, EvaluationRequest, from_plain, to_plain
-from cupilot.sandbox.process import kill_marked
+from cupilot.executors._worker import WorkerEvaluator
 
 PLUGIN = "cupilot"
 SILENT = logging.CRITICAL + 1
@@ -45,52 +41,18 @@ def refusal_keys(address: str) -> list[str]:
     return [PLUGIN, "refused", address]
 
 
-# --- evaluating -----------------------------------------------------------------------------------
-
-
 class Evaluating(WorkerPlugin):  # type: ignore[misc]
-    """Holds the evaluator of a worker, opened by its first request."""
+    """Holds the evaluator of a worker."""
 
     name = PLUGIN
 
     def __init__(self, offer: Offer) -> None:
-        self._offer = offer
-        self._evaluate: Callable[[EvaluationRequest], Evaluation] | None = None
-
-    def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        if self._evaluate is None:
-            self._evaluate = resolve_name(self._offer.evaluator)(
-                cache=self._offer.cache, sandbox=self._offer.sandbox, slots=1, watch=lambda step: None, tasks=()
-            )
-        if not self._offer.visible:
-            return self._evaluate(request)
-        return renamed(self._evaluate(replace(request, device="cuda:0")), "cuda:0", request.device)
+        self.evaluator = WorkerEvaluator(offer)
 
 
 def evaluate(text: str, limit_s: float) -> str:
-    """Evaluate a request on this worker; both are JSON.  A worker that takes longer than the limit ends itself."""
-    request = from_plain(EvaluationRequest, json.loads(text))
-    watchdog = threading.Timer(limit_s, os.kill, (os.getpid(), signal.SIGKILL))
-    watchdog.daemon = True
-    watchdog.start()
-    try:
-        plugin = get_worker().plugins[PLUGIN]
-        return json.dumps(to_plain(plugin.evaluate(request)))
-    finally:
-        watchdog.cancel()
-
-
-def renamed(evaluation: Evaluation, old: str, new: str) -> Evaluation:
-    """The evaluation with another name of its device, wherever that stands."""
-
-    def rename(value: Any) -> Any:
-        if isinstance(value, list):
-            return [rename(item) for item in value]
-        if isinstance(value, dict):
-            return {key: new if (key, item) == ("device", old) else rename(item) for key, item in value.items()}
-        return value
-
-    return from_plain(Evaluation, rename(to_plain(evaluation)))
+    """Evaluate a request on the worker that is asked; see `WorkerEvaluator`."""
+    return str(get_worker().plugins[PLUGIN].evaluator(text, limit_s))
 
 
 # --- processes ------------------------------------------------------------------------------------
