@@ -25,6 +25,7 @@ from distributed.core import rpc
 from cupilot.errors import MachineError
 from cupilot.executors._offer import Offer, difference, summary
 from cupilot.executors._worker import WorkerEvaluator
+from cupilot.sandbox.process import kill_marked
 
 PLUGIN = "cupilot"
 SILENT = logging.CRITICAL + 1
