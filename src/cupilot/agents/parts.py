@@ -18,17 +18,17 @@ from cupilot.agents.budget import Part, lines_of, shortened
 from cupilot.agents.wording import item
 from cupilot.contracts import Brief
 from cupilot.errors import DataError
-from cupilot.records import Argument, Card, Evaluation, Kernel, Strategy, Timing
+from cupilot.records import Argument, Card, Evaluation, Failure, Kernel, Strategy, Timing
 from cupilot.strategies import Deck, canonical
+from cupilot.toolchain.extension import FILE as SOLUTION
+from cupilot.toolchain.nvcc import SOURCE
 
 CONTEXT_LINES = 4
 MESSAGE_CHARACTERS = 1200
 PLAIN = Strategy()
 SCALARS: Mapping[type, str] = {bool: "bool", int: "int64_t", float: "double", str: "std::string"}
 
-# kernel.cu:12 and kernel.cu(12) of compilers, "line 12" of the virtual GPU's findings
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{5,}\b")
-_PLACE = re.compile(r"\.cu[:(](\d+)|\bline (\d+)")
 
 
 @dataclass(frozen=True)
@@ -227,11 +227,11 @@ def _failure(matter: Matter) -> Part | None:
     values = {
         "failure": failure,
         "message": shortened(steady(failure.message), MESSAGE_CHARACTERS) if failure is not None else "",
-        "around": _around(failure.message, matter.kernel) if failure is not None else "",
+        "around": _around(failure, matter.kernel) if failure is not None else "",
         "time": _time(evaluation),
         "parent": _time(parents[0].evaluation) if parents else "",
     }
-    log = steady(failure.log).strip() if failure is not None else ""
+    log = steady(failure.details).strip() if failure is not None else ""
     return Part("failure", lines_of(log) if log else (), ends=True, values=values)
 
 
@@ -240,12 +240,12 @@ def steady(text: str) -> str:
     return _ADDRESS.sub("0x...", text)
 
 
-def _around(message: str, kernel: Kernel | None) -> str:
-    """The source around the line that a message names."""
-    found = _PLACE.search(message)
-    if found is None or kernel is None:
+def _around(failure: Failure, kernel: Kernel | None) -> str:
+    """The source around the line of the first finding, if that is in the kernel's file."""
+    place = failure.findings[0] if failure.findings else None
+    if place is None or kernel is None or place.file not in ("", SOURCE, SOLUTION):
         return ""
-    text, line = kernel.source.split("\n"), int(found[1] or found[2])
+    text, line = kernel.source.split("\n"), place.line
     if not 1 <= line <= len(text):
         return ""
     first, last = max(1, line - CONTEXT_LINES), min(len(text), line + CONTEXT_LINES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,11 +32,6 @@ OUTPUT_CHARACTERS = 4000
 SMALLEST = 0.01
 """A smaller part of a time is not told."""
 PROGRAM = "program"
-_FINDING = re.compile(
-    r"(?P<message>.*), kernel (?P<kernel>.*?), line (?P<line>\d+), "
-    r"block (?P<block>\([^)]*\)), thread (?P<thread>\([^)]*\))",
-    re.DOTALL,
-)
 
 
 Answer = say.EvaluateAnswer | say.ProfileAnswer | say.RooflineAnswer | say.RunAnswer
@@ -125,11 +119,10 @@ class Workplace:
         tell("running the program")
         ended = run_confined(device, built, (PROGRAM, *asked.words), asked.timeout_s)
         problem = say.Problem("load", "refused", ended.refusal) if ended.refusal else None
-        findings = tuple(_finding(each.kind, each.message) for each in ended.findings)
-        clean = not (problem or findings or ended.timed_out or ended.status)
+        clean = not (problem or ended.findings or ended.timed_out or ended.status)
         return say.RunAnswer(
-            device.name, ended.status, clean, ended.timed_out, _tail(ended.output), problem, findings[:FINDINGS],
-            len(findings),
+            device.name, ended.status, clean, ended.timed_out, _tail(ended.output), problem,
+            ended.findings[:FINDINGS], len(ended.findings),
         )  # fmt: skip
 
 
@@ -172,19 +165,9 @@ def _problem(failure: Failure | None) -> say.Problem | None:
     if failure is None:
         return None
     lines = failure.log.strip().splitlines()
-    listed = [_finding(*line.split(": ", 1)) for line in lines if _FINDING.fullmatch(line)]
-    findings = tuple(listed[:FINDINGS])
-    log = "" if findings else "\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES))
-    return say.Problem(failure.stage, failure.kind, " ".join(failure.message.split()), findings, log)
-
-
-def _finding(kind: str, message: str) -> say.Finding:
-    found = _FINDING.fullmatch(message)
-    if found is None:
-        return say.Finding(kind, message)
-    return say.Finding(
-        kind, found["message"], short_name(found["kernel"]), int(found["line"]), found["block"], found["thread"]
-    )
+    log = "\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES))
+    message = " ".join(failure.message.split())
+    return say.Problem(failure.stage, failure.kind, message, failure.findings[:FINDINGS], log)
 
 
 def _standing(at: Place | None) -> say.Standing | None:

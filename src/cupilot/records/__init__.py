@@ -14,6 +14,7 @@ from cupilot.records.evaluation import (
     Resources,
     Timing,
 )
+from cupilot.records.finding import Access, Finding, OtherAccess, access_text
 from cupilot.records.kernel import Kernel, form_of
 from cupilot.records.measurement import Comparison, Interval, Measurement
 from cupilot.records.pool import PoolRecord, Sizes
@@ -23,8 +24,9 @@ from cupilot.records.strategy import Card, Guidance, Move, Parameter, Strategy, 
 from cupilot.records.task import ITEM_BYTES, Argument, Op, Scalar, Task, TensorSpec
 
 __all__ = [
-    "INTENSIVE", "ITEM_BYTES", "Argument", "Budget", "Card", "Check", "Comparison", "Counter", "Evaluation", "Failure",
-    "Guidance", "Individual", "Interval", "Kernel", "Launch", "LineCost", "Measurement", "MemoryOperation",
-    "Move", "Op", "Parameter", "PoolRecord", "Profile", "Proof", "Resources", "RunInfo", "RunResult", "Scalar",
-    "Sizes", "Strategy", "Task", "TensorSpec", "Timing", "Value", "form_of", "from_plain", "to_plain",
+    "INTENSIVE", "ITEM_BYTES", "Access", "Argument", "Budget", "Card", "Check", "Comparison", "Counter", "Evaluation",
+    "Failure", "Finding", "Guidance", "Individual", "Interval", "Kernel", "Launch", "LineCost", "Measurement",
+    "MemoryOperation", "Move", "Op", "OtherAccess", "Parameter", "PoolRecord", "Profile", "Proof", "Resources",
+    "RunInfo", "RunResult", "Scalar", "Sizes", "Strategy", "Task", "TensorSpec", "Timing", "Value", "access_text",
+    "form_of", "from_plain", "to_plain",
 ]  # fmt: skip

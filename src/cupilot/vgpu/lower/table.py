@@ -51,9 +51,7 @@ def lowering_of(instruction: Instruction, kernel: str) -> Lowering:
     """The lowering of an instruction, or an error naming opcode, kernel and line."""
     entry = opcodes().get(instruction.opcode)
     if entry is None:
-        raise PtxError(
-            f"unsupported on the virtual GPU: opcode {instruction.text}, kernel {kernel}, line {instruction.line}"
-        )
+        raise PtxError(f"unsupported on the virtual GPU: opcode {instruction.text}", kernel, instruction.line)
     return entry.lower
 
 
