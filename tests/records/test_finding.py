@@ -37,15 +37,15 @@ def test_an_access_says_where_it_went(access: Access, text: str) -> None:
     ("other", "text"),
     [
         (OtherAccess("write", "barrier", warp=3), "warp 3 wrote it since the last barrier"),
-        (OtherAccess("read", "barrier", line=7), "another warp read it since the last barrier, at line 7"),
+        (OtherAccess("read", "barrier", line=7), "another warp read it at line 7 since the last barrier"),
         (
             OtherAccess("write", "fence", block=(2, 0, 0), line=7),
-            "block (2, 0, 0) wrote it in this launch, with no fence in between, at line 7",
+            "block (2, 0, 0) wrote it at line 7 in this launch, with no fence in between",
         ),
         (OtherAccess("read", "fence"), "another block read it in this launch, with no fence in between"),
         (
             OtherAccess("copy", "wait", thread=(5, 0, 0), warp=0, line=9),
-            "an asynchronous copy to it by thread (5, 0, 0) was not waited for, at line 9",
+            "an asynchronous copy to it by thread (5, 0, 0) at line 9 was not waited for",
         ),
         (OtherAccess("copy", "wait"), "an asynchronous copy to it was not waited for"),
     ],

@@ -51,7 +51,7 @@ def test_a_race_names_the_place_and_the_other_warp(bench: Bench) -> None:
     assert middle.other == OtherAccess("read", "barrier", block=(0, 0, 0), warp=0, line=44)
     assert (finding.line, finding.block, finding.thread, finding.threads) == (44, (0, 0, 0), (32, 0, 0), 32)
     assert finding.other == OtherAccess("write", "barrier", block=(0, 0, 0), warp=0, line=43)
-    assert finding.text.endswith("; warp 0 wrote it since the last barrier, at line 43")
+    assert finding.text.endswith("; warp 0 wrote it at line 43 since the last barrier")
 
 
 def test_many_readers_and_then_a_writer(bench: Bench) -> None:

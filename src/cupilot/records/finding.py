@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-Triple = tuple[int, int, int]
-
 _REASONS = {
     "uninitialized": "nothing was written there",
     "left-over": "an earlier call wrote it, this one did not",
@@ -59,27 +57,27 @@ class OtherAccess:
 
     kind: str
     missing: str
-    block: Triple | None = None
-    thread: Triple | None = None
+    block: tuple[int, int, int] | None = None
+    thread: tuple[int, int, int] | None = None
     warp: int | None = None
     line: int = 0
 
     def __str__(self) -> str:
-        at = f", at line {self.line}" if self.line else ""
+        at = f" at line {self.line}" if self.line else ""
         if self.kind == "copy":
             by = f" by thread {self.thread}" if self.thread is not None else ""
-            return f"an asynchronous copy to it{by} was not waited for{at}"
+            return f"an asynchronous copy to it{by}{at} was not waited for"
         verb = "wrote" if self.kind == "write" else "read"
         if self.missing == "fence":
             who = f"block {self.block}" if self.block is not None else "another block"
-            return f"{who} {verb} it in this launch, with no fence in between{at}"
+            return f"{who} {verb} it{at} in this launch, with no fence in between"
         who = f"warp {self.warp}" if self.warp is not None else "another warp"
-        return f"{who} {verb} it since the last barrier{at}"
+        return f"{who} {verb} it{at} since the last barrier"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong.  ``text`` says what; where it is stands in the other fields only, and `str` has both.
+    """Something that is wrong: ``text`` says what, the other fields say where, and `str` gives both.
 
     ``kind`` is a slug such as ``out-of-bounds``, ``shared-race`` or ``compile-error``.  ``kernel`` is the name in the
     source; ``line`` is 0 where it is not known.  ``threads`` is how many threads did the same in this launch, as far as
@@ -91,8 +89,8 @@ class Finding:
     kernel: str = ""
     file: str = ""
     line: int = 0
-    block: Triple | None = None
-    thread: Triple | None = None
+    block: tuple[int, int, int] | None = None
+    thread: tuple[int, int, int] | None = None
     threads: int = 0
     access: Access | None = None
     other: OtherAccess | None = None
