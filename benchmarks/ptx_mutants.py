@@ -236,10 +236,10 @@ class Runner:
         m.begin(None, DEADLINE_S, 1 + number % 2)
         status = m.start(m.load_ptx(mutant.text), mutant.name, (2, 1, 1), (64, 1, 1), self._arguments(mutant))
         findings = m.findings()
-        if any("internal error" in finding.message for finding in findings):
-            return f"internal {findings[0].message}"
+        if any("internal error" in finding.text for finding in findings):
+            return f"internal {findings[0]}"
         if any(finding.kind == "unsupported" for finding in findings):
-            return f"refused {findings[0].message}"
+            return f"refused {findings[0]}"
         if any(finding.kind == "time-out" for finding in findings):
             return "time-out"
         if not findings and not status:

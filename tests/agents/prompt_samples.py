@@ -11,10 +11,12 @@ from cupilot.agents.prompt_sections import PromptContext
 from cupilot.agents.prompting import build_request
 from cupilot.contracts import Brief, Request
 from cupilot.records import (
+    Access,
     Card,
     Counter,
     Evaluation,
     Failure,
+    Finding,
     Guidance,
     Individual,
     Kernel,
@@ -27,6 +29,7 @@ from cupilot.records import (
     Sizes,
     Strategy,
     Timing,
+    access_text,
 )
 from cupilot.strategies import Deck
 from cupilot.testing.samples import EVALUATION, LAUNCH, SPEC, TASK
@@ -96,12 +99,12 @@ SLOWER = replace(
     PARENT, id=4, strategy=Strategy((Move.of("unroll", "loads under way", factor=4),), "more at once"),
     evaluation=replace(TIMED, timing=Timing(9e-6, "modelled", "sample", "latency")),
 )  # fmt: skip
-FAILURE = Failure(
-    "run",
-    "out-of-bounds",
-    "out-of-bounds write of 4 bytes at 0x7f3a5c001000, kernel relu, line 6, block (3, 0, 0), thread (1, 0, 0)",
-    "out-of-bounds: line 6\nout-of-bounds: line 6, again",
-)
+ACCESS = Access("write", "global", 4, 0x7F3A5C001000, buffer_bytes=4096, offset=4100)
+FINDING = Finding(
+    "out-of-bounds", access_text("out-of-bounds", ACCESS, None), "relu", "kernel.cu", 6, (3, 0, 0), (1, 0, 0), 255,
+    ACCESS,
+)  # fmt: skip
+FAILURE = Failure.of("run", (FINDING, replace(FINDING, line=5, threads=1)))
 FAILED = Evaluation(KERNEL.digest, "relu", "sample", FAILURE)
 LOST = Individual(5, 1, "cross", Strategy((Move.of("unroll", factor=8),)), KERNEL, FAILED, (3,))
 POOLED = PoolRecord(

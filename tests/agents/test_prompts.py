@@ -14,7 +14,7 @@ from cupilot.agents.templates import FOLDER, fenced, one_line
 from cupilot.contracts import ROLES, Brief
 from cupilot.gpu.catalogue import load_spec
 from cupilot.llm import estimate_tokens, role_of
-from cupilot.records import Argument, Kernel, Resources, Task, TensorSpec
+from cupilot.records import Argument, Failure, Kernel, Resources, Task, TensorSpec
 from cupilot.strategies import LIMITS, ZONES, load_deck
 from cupilot.testing.samples import SPEC, TASK
 
@@ -108,7 +108,9 @@ def test_hidden_characters_become_visible() -> None:
 def test_messages_do_not_depend_on_addresses() -> None:
     sample = GUIDED["revisor_repair"]
     failure = sample.context.evaluation.failure
-    moved = replace(failure, message=failure.message.replace("0x7f3a5c001000", "0x7e0000042000"))
+    texts = [finding.text.replace("0x7f3a5c001000", "0x7e0000042000") for finding in failure.findings]
+    assert texts[0] != failure.findings[0].text
+    moved = Failure.of("run", [replace(f, text=text) for f, text in zip(failure.findings, texts, strict=True)])
     evaluation = replace(sample.context.evaluation, failure=moved)
     assert replace(sample, context=replace(sample.context, evaluation=evaluation)).text() == sample.text()
 
@@ -117,6 +119,16 @@ def test_a_failure_shows_its_line_with_context() -> None:
     shown = section(GUIDED["revisor_repair"].text(), "What is wrong")
     assert ">    6   if (i < count) y[i] = x[i] < 0.0f ? 0.0f : x[i];" in shown
     assert "out-of-bounds write of 4 bytes" in shown
+
+
+def test_a_line_of_another_file_has_no_context() -> None:
+    sample = GUIDED["revisor_repair"]
+    (first, *_) = sample.matter.evaluation.failure.findings
+    failure = Failure.of("run", [replace(first, file="cuda_fp16.hpp")])
+    evaluation = replace(sample.matter.evaluation, failure=failure)
+    shown = section(replace(sample, matter=replace(sample.matter, evaluation=evaluation)).text(), "What is wrong")
+    assert "line 6 of cuda_fp16.hpp" in shown
+    assert "The source there" not in shown
 
 
 def test_what_spilled_is_told_to_those_who_come_after() -> None:

@@ -71,7 +71,7 @@ def test_the_page_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert Path(kernel.split()[0]).parts[0] == "runs"
     assert "modelled, virtual:a100-80gb" in right
     assert wrong.startswith("run out-of-bounds out-of-bounds read of 4 bytes")
-    assert ", line 5, block (390, 0, 0), thread (160, 0, 0)" in wrong
+    assert ", line 5 of kernel.cu, block (390, 0, 0), thread (160, 0, 0)" in wrong
     assert limit.startswith("latency memory-bound")
     assert launch.endswith("registers, line 5")
     assert mistake.startswith("unknown GPU 'a1000'; did you mean")

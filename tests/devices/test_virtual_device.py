@@ -107,7 +107,8 @@ def test_an_opcode_that_is_missing_is_named_with_kernel_and_line(device: Device)
     (failure,) = run(device, on_device='int v; asm volatile("vadd.s32.s32.s32 %0, 1, 2;" : "=r"(v));')
     assert isinstance(failure, Failure)
     assert failure.kind == "unsupported"
-    assert "opcode vadd.s32.s32.s32, kernel _Z4copyPKfPfi, line 7" in failure.message
+    assert failure.message.endswith("opcode vadd.s32.s32.s32, kernel copy, line 7 of kernel.cu")
+    assert (failure.findings[0].kernel, failure.findings[0].line) == ("copy", 7)
 
 
 def test_a_failing_call_does_not_hinder_the_next(device: Device) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cupilot.errors import StoreError
 from cupilot.evolution.result import evaluation_report, moves_text, replace_file, run_report, to_json
-from cupilot.records import Check, Strategy
+from cupilot.records import Access, Check, Failure, Finding, Strategy
 from cupilot.testing.samples import EVALUATION, FAILED, RESULT, STRATEGY
 
 
@@ -32,8 +32,25 @@ def test_a_failed_evaluation_for_programs() -> None:
         "stage": "verify",
         "kind": "wrong-result",
         "message": "element 7 is 1.5, the reference has 2.5",
+        "findings": [],
     }
     assert report["timing"] is report["speedup"] is report["profile"] is None
+
+
+def test_findings_are_objects_for_programs() -> None:
+    access = Access("write", "global", 4, 4352, buffer_bytes=256, offset=256)
+    finding = Finding("out-of-bounds", str(access), "relu", "kernel.cu", 6, (3, 0, 0), (1, 0, 0), 32, access)
+    evaluation = replace(FAILED, failure=Failure.of("run", (finding,), "a log"))
+    failure = json.loads(to_json(evaluation_report(evaluation)))["failure"]
+    assert failure["message"] == str(finding)
+    assert failure["findings"] == [
+        {
+            "kind": "out-of-bounds", "text": str(access), "kernel": "relu", "file": "kernel.cu", "line": 6,
+            "block": [3, 0, 0], "thread": [1, 0, 0], "threads": 32, "other": None,
+            "access": {"kind": "write", "space": "global", "bytes": 4, "address": 4352, "buffer_bytes": 256,
+                       "offset": 256, "freed": False},
+        }
+    ]  # fmt: skip
 
 
 def test_a_run_for_programs() -> None:

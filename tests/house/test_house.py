@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -49,3 +50,25 @@ def test_only_the_command_line_reads_the_environment() -> None:
     found = [str(p.relative_to(package)) for p in package.rglob("*.py") if reading.search(p.read_text())]
     # a worker gets a few variables of its parent's, and none that could hold a secret
     assert sorted(found) == ["cli/environment.py", "devices/virtual.py"]
+
+
+def _patterns(path: Path) -> list[str]:
+    """The literal parts of what a module gives to functions of `re` as patterns, without escapes such as ``\\b``."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call) and node.args]
+    given = [
+        call.args[0] for call in calls
+        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id == "re"
+    ]  # fmt: skip
+    literals = [node for pattern in given for node in ast.walk(pattern) if isinstance(node, ast.Constant)]
+    return [re.sub(r"\\.", " ", node.value) for node in literals if isinstance(node.value, str)]
+
+
+def test_places_are_not_read_out_of_text() -> None:
+    """Findings have fields; only tools' own output and PTX are parsed."""
+    place = re.compile(r"\b(line|block|thread)s?[ (]")
+    package = ROOT / "src" / "cupilot"
+    parsers = (package / "toolchain", package / "vgpu" / "ptx")
+    modules = [p for p in package.rglob("*.py") if not any(p.is_relative_to(folder) for folder in parsers)]
+    found = {str(p.relative_to(package)): text for p in modules for text in _patterns(p) if place.search(text)}
+    assert found == {}
+    assert any(place.search(text) for text in _patterns(package / "toolchain" / "diagnostics.py"))

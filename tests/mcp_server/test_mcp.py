@@ -59,7 +59,7 @@ def test_the_page_runs(installed: Path) -> None:
     written = io.StringIO()
     with contextlib.redirect_stdout(written):
         exec(compile(CODE, "docs/mcp.md", "exec"), {"__name__": "page"})
-    assert written.getvalue() == "False out-of-bounds in line 5 thread (0, 0, 0)\n"
+    assert written.getvalue() == "False out-of-bounds in line 5 thread [0, 0, 0]\n"
 
 
 def test_tools_and_mistakes(installed: Path) -> None:

@@ -93,14 +93,18 @@ def test_findings_have_a_place(tools: Tools) -> None:
     assert not found.correct
     assert found.time is None
     finding = found.problem.findings[0]
-    assert (finding.kind, finding.kernel, finding.line) == ("out-of-bounds", "relu", 5)
-    assert finding.block.startswith("(")
-    assert finding.thread.startswith("(")
+    assert (finding.kind, finding.kernel, finding.file, finding.line) == ("out-of-bounds", "relu", "kernel.cu", 5)
+    assert finding.threads == 1
+    assert finding.access.offset == finding.access.buffer_bytes
+    assert found.problem.log == ""
 
 
 def test_compiler_messages_are_kept(tools: Tools) -> None:
     found, _ = ask(tools, replace(ASKED, tool="profile", kernel=KERNEL.replace("int i", "itn i")))
     assert (found.problem.stage, found.problem.kind) == ("build", "compile-error")
+    (finding, *_) = found.problem.findings
+    assert (finding.kind, finding.file, finding.line) == ("compile-error", "kernel.cu", 4)
+    assert finding.text == 'identifier "itn" is undefined'
     assert 'identifier "itn" is undefined' in found.problem.log
 
 
@@ -134,7 +138,7 @@ def test_a_program_is_checked_and_confined(tools: Tools, tmp_path: Path) -> None
     assert found.output == "said: file 0, input -1\n"
     assert not (tmp_path / "stolen").exists()
     assert (found.status, found.clean, found.findings_in_all) == (0, False, 2)
-    assert (found.findings[0].line, found.findings[0].thread) == (6, "(100, 0, 0)")
+    assert (found.findings[0].line, found.findings[0].thread) == (6, (100, 0, 0))
 
 
 def test_requests_without_an_answer(tools: Tools) -> None:

@@ -114,17 +114,19 @@ def test_nothing_is_left_of_failed_builds(cuda: Cuda, tmp_path: Path) -> None:
 def test_computing_calls_are_named(body: str, call: str, cuda: Cuda, out_dir: Path) -> None:
     failed = failure(wrapper(body), cuda, out_dir)
     assert failed.kind == "unsupported-host-call"
-    assert failed.message == f"unsupported host call: {call} (line 4): a candidate must compute with its own kernels"
+    assert (
+        failed.message == f"kernel.cu:4: unsupported host call: {call}: a candidate must compute with its own kernels"
+    )
 
 
 def test_libraries_are_named(cuda: Cuda, out_dir: Path) -> None:
     source = "#include <cublas_v2.h>\n" + wrapper("cublasHandle_t handle; return x;")
     failed = failure(source, cuda, out_dir)
     assert failed.kind == "unsupported-host-call"
-    assert failed.message.startswith("unsupported library: cublasHandle_t (line 5): ")
+    assert failed.message.startswith("kernel.cu:5: unsupported library: cublasHandle_t: ")
     failed = failure("#include <cutlass/gemm.h>\n" + wrapper("return x;"), cuda, out_dir)
     assert failed.kind == "missing-header"
-    assert failed.message.startswith("the header cutlass/gemm.h (line 1) is not available: ")
+    assert failed.message.startswith("kernel.cu:1: the header cutlass/gemm.h is not available: ")
 
 
 def test_what_only_compiles_with_the_flags_of_pytorch(cuda: Cuda, out_dir: Path) -> None:

@@ -65,7 +65,7 @@ def test_failures_say_what_is_wrong(tmp_path: Path, cuda: Cuda) -> None:
     assert wrong.kind == "compile-error"
     assert wrong.message == f'{tmp_path}/file0.cu:2: identifier "nothing" is undefined'
     missing = failure(tmp_path, out_dir, cuda, "#include <nvrtc.h>\nint main() {}\n")
-    assert missing.message == f"{tmp_path}/file0.cu: the header nvrtc.h was not found; -I names the folder it is in"
+    assert missing.message == f"{tmp_path}/file0.cu:1: the header nvrtc.h was not found; -I names the folder it is in"
     elsewhere = (
         "extern __device__ int far(int);\n__global__ void k(int* x) { *x = far(1); }\nint main() { k<<<1, 1>>>(0); }"
     )

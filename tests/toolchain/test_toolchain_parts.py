@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from cupilot.errors import MachineError, ToolchainMissing
-from cupilot.records import Failure, Kernel, Resources
+from cupilot.records import Failure, Finding, Kernel, Resources
 from cupilot.toolchain.cache import digest, folder_digest, publish, scratch_beside
 from cupilot.toolchain.cuda import Cuda, find_cuda, find_host_compiler
-from cupilot.toolchain.diagnostics import first_error
+from cupilot.toolchain.diagnostics import compile_errors, compile_failure
 from cupilot.toolchain.functions import host_functions
 from cupilot.toolchain.host import build_host_library, host_library
 from cupilot.toolchain.process import run
@@ -139,13 +139,30 @@ def test_only_what_is_named_is_included() -> None:
 
 
 def test_errors_of_both_compilers() -> None:
-    assert str(first_error('kernel.cu(7): warning: w\nkernel.cu(12): error: expected a ";"\n')) == (
-        'kernel.cu:12: expected a ";"'
+    assert compile_errors('kernel.cu(7): warning: w\nkernel.cu(12): error: expected a ";"\n') == (
+        Finding("compile-error", 'expected a ";"', file="kernel.cu", line=12),
     )
-    assert str(first_error("x.cpp: In function f:\nx.cpp:3:10: fatal error: y.h: No such file\n")) == (
-        "x.cpp:3: y.h: No such file"
+    assert compile_errors("x.cpp: In function f:\nx.cpp:3:10: fatal error: y.h: No such file\n") == (
+        Finding("compile-error", "y.h: No such file", file="x.cpp", line=3),
     )
-    assert first_error("all is well") is None
+    assert compile_errors("all is well") == ()
+
+
+def test_an_error_in_a_header_is_placed_where_it_came_from() -> None:
+    log = "a.h(3): error: first\n  instantiated at line 9 of kernel.cu\nkernel.cu(4): error: second\n"
+    first, second = compile_errors(log, "kernel.cu")
+    assert (first.file, first.line, first.text) == ("kernel.cu", 9, "first")
+    assert (second.file, second.line, second.text) == ("kernel.cu", 4, "second")
+    failure = compile_failure(log, "kernel.cu")
+    assert (failure.findings, failure.log) == ((first, second), log)
+    assert failure.message == "kernel.cu:9: first; 1 more error"
+
+
+def test_only_the_first_of_many_errors_are_read() -> None:
+    log = "".join(f"kernel.cu({n}): error: e{n}\n" for n in range(1, 100))
+    assert [error.line for error in compile_errors(log)] == list(range(1, 9))
+    nothing = compile_failure("\nsegmentation fault\n", "kernel.cu")
+    assert (nothing.kind, nothing.message) == ("compile-error", "segmentation fault")
 
 
 def test_digests_know_borders_and_names(tmp_path: Path) -> None:

@@ -6,15 +6,14 @@ parameters are ``[p0]``, ``[p1]`` ... in the order of the arguments.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from cupilot.records import Launch
-from cupilot.vgpu.machine import Finding, Machine
+from cupilot.records import Finding, Launch
+from cupilot.vgpu.machine import Machine
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 REGISTERS = """
@@ -151,11 +150,3 @@ def _kind(argument: Argument) -> str:
     if isinstance(argument, np.generic):
         return f".b{8 * argument.itemsize} {{}}"
     return f".align 8 .b8 {{}}[{len(argument)}]" if isinstance(argument, bytes) else ".u64 {}"
-
-
-def finding_place(finding: Finding) -> tuple[str, int, tuple[int, ...], tuple[int, ...]]:
-    """Kernel, line, block and thread that a finding names."""
-    match = re.search(r"kernel (\w+), line (\d+), block \(([\d, ]+)\), thread \(([\d, ]+)\)$", finding.message)
-    assert match, finding.message
-    block, thread = (tuple(int(n) for n in match[i].split(",")) for i in (3, 4))
-    return match[1], int(match[2]), block, thread

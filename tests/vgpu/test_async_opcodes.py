@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptxkit import INDEX, Address, Bench, Ran, finding_place, pointer
+from ptxkit import INDEX, Address, Bench, Ran, pointer
+
+from cupilot.records import OtherAccess
 
 TILE = ".shared .align 16 .b8 tile[4096];"
 # %r10: the thread's word of the tile; %r11: its 16 bytes; %rd0, %rd5: its word and its 16 bytes of the input
@@ -111,9 +113,12 @@ def test_data_is_that_of_the_wait(bench: Bench) -> None:
 ])  # fmt: skip
 @pytest.mark.parametrize("between", ["", COMMIT, BARRIER, f"{COMMIT} cp.async.wait_group 1;", "cp.async.wait_group 0;"])
 def test_memory_that_was_not_waited_for(bench: Bench, touch: str, between: str) -> None:
-    ran = found(bench, f"{COPY}{between}\n.loc 1 33 1\n{touch}")
+    ran = found(bench, f"\n.loc 1 32 1\n{COPY}{between}\n.loc 1 33 1\n{touch}")
     assert ran.kinds == ["async-race"]
-    assert finding_place(ran.findings[0])[1] == 33
+    (finding,) = ran.findings
+    assert finding.line == 33
+    # a copy is known to the thread: here each thread races with itself
+    assert finding.other == OtherAccess("copy", "wait", (0, 0, 0), finding.thread, warp=0, line=32)
     assert found(bench, f"{COPY}{between}{WAIT}{touch}").kinds == []
 
 
@@ -188,9 +193,11 @@ def test_addresses(bench: Bench, copy: str, kind: str, side: str) -> None:
     text = f"\n.loc 1 50 1\n cp.async.ca.shared.global {copy}; {WAIT}"
     ran = found(bench, text)
     assert ran.kinds == [kind]
-    assert side in ran.findings[0].message
-    assert ("of shared memory" in ran.findings[0].message) == ("write" in side)
-    assert finding_place(ran.findings[0])[1] == 50
+    (finding,) = ran.findings
+    assert finding.access is not None
+    assert f"{finding.access.kind} of {finding.access.bytes} bytes" == side
+    assert finding.access.space == ("shared" if "write" in side else "global")
+    assert finding.line == 50
     assert ran.status in (700, 716)
 
 
@@ -213,7 +220,7 @@ def test_sources_that_nobody_wrote(bench: Bench) -> None:
 def test_what_is_not_covered_says_so(bench: Bench, text: str) -> None:
     ran = found(bench, text)
     assert ran.kinds == ["unsupported"]
-    assert text.split(" ", maxsplit=1)[0].rstrip(";") in ran.findings[0].message
+    assert text.split(" ", maxsplit=1)[0].rstrip(";") in ran.findings[0].text
 
 
 # --- counters ---------------------------------------------------------------------------------

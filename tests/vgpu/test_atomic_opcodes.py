@@ -10,7 +10,7 @@ from atomic_forms import BITS, SLOTS, Atomic, array, body_of, is_nan, operation_
 from forms import ENGINE, edges_of
 from hypothesis import given
 from hypothesis import strategies as st
-from ptxkit import INDEX, Address, Bench, Blank, finding_place, pointer
+from ptxkit import INDEX, Address, Bench, Blank, pointer
 
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 FORMS = [
@@ -305,7 +305,10 @@ def test_out_of_bounds(bench: Bench, opcode: str) -> None:
     body = f"{INDEX} mov.u32 %r5, 7;{pointer(0)}{pointer(1)} {opcode} [%rd0], 1; st.global.u32 [%rd1], %r5; ret;"
     ran = bench.run(body, np.full(28, 5, np.uint32), np.zeros(32, np.uint32))
     assert set(ran.kinds) == {"out-of-bounds"}
-    assert finding_place(ran.findings[0])[2:] == ((0, 0, 0), (28, 0, 0))
+    (found,) = ran.findings
+    assert (found.block, found.thread, found.threads) == ((0, 0, 0), (28, 0, 0), 4)
+    assert found.access is not None
+    assert found.access.kind == "atomic"
     assert ran.buffers[0].tolist() == [6] * 28
     if opcode.startswith("atom"):
         assert ran.buffers[1].tolist() == [5] * 28 + [0] * 4
@@ -359,7 +362,7 @@ def test_lanes_that_update_different_buffers(bench: Bench) -> None:
 def test_forms_that_do_not_exist_or_are_not_supported(bench: Bench, text: str) -> None:
     ran = bench.run(f"ld.param.u64 %rd0, [p0]; {text} ret;", np.zeros(4, np.uint32))
     assert ran.status != 0
-    assert any(text.split(maxsplit=1)[0] in finding.message for finding in ran.findings), ran.findings
+    assert any(text.split(maxsplit=1)[0] in finding.text for finding in ran.findings), ran.findings
 
 
 def test_requests_are_counted(bench: Bench) -> None:

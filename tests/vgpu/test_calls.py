@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from ptxkit import INDEX, Bench
 
+from cupilot.records import Finding
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.process import run
-from cupilot.vgpu.machine import Finding
 
 SOURCE = r"""
 #include <cassert>
@@ -267,9 +267,9 @@ def test_assert(compiled: Compiled) -> None:
     assert compiled.status == 710
     (finding,) = compiled.findings
     assert finding.kind == "assert"
-    assert "calls.cu" in finding.message
-    assert "assertion `threadIdx.x < 40` failed" in finding.message
-    assert "thread (40, 0, 0)" in finding.message
+    assert "assertion `threadIdx.x < 40` failed" in finding.text
+    assert (finding.kernel, finding.file) == ("claims", "calls.cu")
+    assert (finding.thread, finding.threads) == ((40, 0, 0), 24)
 
 
 def test_printf_counts_its_arguments(compiled: Compiled) -> None:

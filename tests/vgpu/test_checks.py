@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptxkit import INDEX, Address, Bench, Blank, Ran, finding_place, pointer
+from ptxkit import INDEX, Address, Bench, Blank, Ran, pointer
+
+from cupilot.records import Finding
 
 WORDS = np.arange(64, dtype=np.uint32)
 LOC = "\n .loc 1 {} 1\n"
@@ -16,9 +18,9 @@ def access(code: str, line: int = 33) -> str:
     return f"{INDEX}{pointer(0)}{before} mov.u32 %r9, %r0;{here} {code}{after} ret;"
 
 
-def only(ran: Ran, kind: str) -> tuple[str, int, tuple[int, ...], tuple[int, ...]]:
+def only(ran: Ran, kind: str) -> Finding:
     assert ran.kinds[0] == kind, ran.findings
-    return finding_place(ran.findings[0])
+    return ran.findings[0]
 
 
 @pytest.mark.parametrize("verb", ["read", "write"])
@@ -28,11 +30,14 @@ def test_out_of_bounds(bench: Bench, verb: str, space: str) -> None:
     code = f"ld{dot}.u32 %r10, [%rd0];" if verb == "read" else f"st{dot}.u32 [%rd0], %r0;"
     assert bench.run(access(code), WORDS, threads=32, grid=2).findings == ()
     ran = bench.run(access(code), WORDS, threads=32, grid=3)
-    kernel, line, block, thread = only(ran, "out-of-bounds")
-    assert (line, block, thread) == (33, (2, 0, 0), (0, 0, 0))
-    assert kernel.startswith("k")
-    assert f"{verb} of 4 bytes" in ran.findings[0].message
-    assert "0 bytes after the end of a 256-byte buffer" in ran.findings[0].message
+    found = only(ran, "out-of-bounds")
+    assert (found.line, found.block, found.thread, found.threads) == (33, (2, 0, 0), (0, 0, 0), 32)
+    assert found.kernel.startswith("k")
+    assert found.access is not None
+    assert (found.access.kind, found.access.space, found.access.bytes) == (verb, "global", 4)
+    assert (found.access.offset, found.access.buffer_bytes) == (256, 256)
+    assert found.text.startswith(f"{verb} of 4 bytes at 0x")
+    assert found.text.endswith(", 0 bytes after the end of a 256-byte buffer")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +51,7 @@ def test_the_thread_at_fault_is_named(bench: Bench, offset: int, kind: str) -> N
     ld.global.u32 %r5, [%rd1]; ret;"""
     ran = bench.run(code, WORDS, block=(8, 2, 1))
     if kind:
-        assert only(ran, kind)[3] == (3, 1, 0)
+        assert (only(ran, kind).thread, only(ran, kind).threads) == ((3, 1, 0), 1)
     else:
         assert ran.findings == ()
 
@@ -62,13 +67,13 @@ def test_an_access_must_be_aligned_to_all_its_bytes(bench: Bench, kind: str, siz
 
 def test_memory_that_nobody_wrote(bench: Bench) -> None:
     load = access("ld.global.u32 %r10, [%rd0];")
-    assert only(bench.run(load, Blank(256)), "uninitialized")[1] == 33
+    assert only(bench.run(load, Blank(256)), "uninitialized").line == 33
     assert bench.run(load, WORDS).findings == ()
     # what the kernel wrote itself may be read, but no more than that
     own = "st.global.u32 [%rd0], 7; ld.global.u32 %r10, [%rd0];"
     assert bench.run(access(own), Blank(256)).findings == ()
     odd = "and.b32 %r10, %r0, 1; setp.eq.u32 %p1, %r10, 1; @%p1 st.global.u32 [%rd0], 7; ld.global.u32 %r10, [%rd0];"
-    assert only(bench.run(access(odd), Blank(256)), "uninitialized")[3] == (0, 0, 0)
+    assert only(bench.run(access(odd), Blank(256)), "uninitialized").thread == (0, 0, 0)
     half = "st.global.u16 [%rd0], 7; ld.global.u32 %r10, [%rd0];"
     # a lane that reads more than was written means what was: structures have gaps
     assert bench.run(access(half), Blank(256)).findings == ()
@@ -79,7 +84,7 @@ def test_memory_that_was_given_back(bench: Bench) -> None:
     load = access("ld.global.u32 %r10, [%rd0];")
     assert bench.run(load, Address(address)).findings == ()
     bench.machine.free(address)
-    assert only(bench.run(load, Address(address)), "use-after-free")[1] == 33
+    assert only(bench.run(load, Address(address)), "use-after-free").line == 33
 
 
 def test_a_null_pointer(bench: Bench) -> None:
@@ -93,8 +98,9 @@ def test_shared_memory_has_an_end(bench: Bench, verb: str) -> None:
     body = f".shared .align 4 .b8 tile[96]; {INDEX}{LOC.format(5)} shl.b32 %r11, %r0, 2; {filled} {verb} ret;"
     assert bench.run(body, threads=24).findings == ()
     ran = bench.run(body, threads=25)
-    assert only(ran, "out-of-bounds")[1:] == (5, (0, 0, 0), (24, 0, 0))
-    assert "shared memory; the block has 96 bytes" in ran.findings[0].message
+    found = only(ran, "out-of-bounds")
+    assert (found.line, found.block, found.thread) == (5, (0, 0, 0), (24, 0, 0))
+    assert found.text.endswith(" of 4 bytes at 0x60 of shared memory; the block has 96 bytes")
     # dynamic shared memory lies behind the static one
     assert "out-of-bounds" not in bench.run(body, threads=25, dynamic_shared=4).kinds
 
@@ -114,8 +120,8 @@ def test_a_barrier_that_only_some_lanes_reach(bench: Bench) -> None:
         f"@!%p1 bra A;{LOC.format(70)} mov.u32 %r5, 1;{LOC.format(71)} bar.sync 0; A: mov.u32 %r6, 1; ret;"
     )
     ran = bench.run(body.replace("{}", "40"), threads=64, grid=2)
-    _, line, block, thread = only(ran, "divergent-barrier")
-    assert (line, block, thread) == (71, (0, 0, 0), (32, 0, 0))
+    found = only(ran, "divergent-barrier")
+    assert (found.line, found.block, found.thread, found.threads) == (71, (0, 0, 0), (32, 0, 0), 8)
     # whole warps may stay away when they have ended
     assert bench.run(body.replace("{}", "32"), threads=64).findings == ()
     assert bench.run(body.replace("{}", "64"), threads=64).findings == ()
@@ -127,7 +133,7 @@ def test_warps_at_different_barriers(bench: Bench) -> None:
         f"A:{LOC.format(9)} bar.sync 0; ret;"
     )
     ran = bench.run(body, threads=64)
-    assert only(ran, "deadlock")[1] == 9
+    assert only(ran, "deadlock").line == 9
     assert bench.run(body, threads=32).findings == ()
 
 
@@ -137,7 +143,7 @@ def test_warps_at_different_barriers(bench: Bench) -> None:
 def test_trap(bench: Bench, code: str) -> None:
     body = f"{INDEX} {code} ret;"
     ran = bench.run(body, threads=40, grid=2)
-    assert only(ran, "trap")[2:] == ((1, 0, 0), (30, 0, 0))
+    assert (only(ran, "trap").block, only(ran, "trap").thread) == ((1, 0, 0), (30, 0, 0))
     assert ran.status != 0
     assert bench.run(body, threads=40).findings == ()
 
@@ -157,9 +163,9 @@ def test_what_the_engine_cannot_do_is_named(bench: Bench, code: str, said: str) 
     ran = bench.run(access(code, line=12), WORDS)
     (finding,) = ran.findings
     assert finding.kind == "unsupported"
-    assert said in finding.message
-    assert "line 12" in finding.message
-    assert " kernel k" in finding.message
+    assert said in finding.text
+    assert finding.line == 12
+    assert finding.kernel.startswith("k")
     assert ran.status != 0
 
 
@@ -167,20 +173,21 @@ def test_a_kernel_that_does_not_exist(bench: Bench) -> None:
     bench.machine.begin(None, 5.0)
     number = bench.machine.load_ptx(".version 8.0\n.target sm_80\n.visible .entry one() { ret; }")
     assert bench.machine.start(number, "two", (1, 1, 1), (32, 1, 1), []) != 0
-    assert "two" in bench.machine.findings()[0].message
+    assert str(bench.machine.findings()[0]) == "the module has no such kernel, kernel two"
 
 
 def test_an_endless_loop_ends_at_the_deadline(bench: Bench) -> None:
     body = f"{INDEX} setp.ge.u32 %p1, %r0, 7; @!%p1 ret;{LOC.format(21)} L: add.u32 %r0, %r0, 1; bra L;"
     ran = bench.run(body, seconds=0.05)
-    assert only(ran, "time-out")[1:] == (21, (0, 0, 0), (7, 0, 0))
+    found = only(ran, "time-out")
+    assert (found.line, found.block, found.thread) == (21, (0, 0, 0), (7, 0, 0))
     assert ran.status != 0
     assert bench.run(body, threads=7, seconds=0.05).findings == ()
 
 
-def test_an_instruction_that_keeps_failing_is_told_of_once(bench: Bench) -> None:
+def test_an_instruction_that_keeps_failing_is_reported_once(bench: Bench) -> None:
     ran = bench.run(access("st.global.u32 [%rd0+4096], 1;"), WORDS, grid=4)
-    assert ran.kinds == ["out-of-bounds"]
+    assert (ran.kinds, ran.findings[0].threads) == (["out-of-bounds"], 4 * 32)
     assert ran.status == 700
     assert bench.run(access("st.global.u32 [%rd0+2], 1;"), WORDS).status == 716
 

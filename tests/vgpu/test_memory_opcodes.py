@@ -154,7 +154,7 @@ def test_parameters_of_all_sizes(bench: Bench) -> None:
 def test_accesses_that_are_not_there_are_refused(bench: Bench, store: str) -> None:
     ran = bench.run(f"{INDEX}{pointer(0)} {store} ret;", np.zeros(64, np.uint64))
     assert ran.kinds == ["unsupported"]
-    assert store.split(maxsplit=1)[0] in ran.findings[0].message
+    assert store.split(maxsplit=1)[0] in ran.findings[0].text
 
 
 @pytest.mark.parametrize("item", [1, 2, 4, 8])

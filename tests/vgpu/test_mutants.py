@@ -52,8 +52,8 @@ INVALID = {
 def test_invalid_code_is_refused(bench: Bench, code: str, message: str) -> None:
     ran = bench.run(f"{code} ret;", np.zeros(4, np.uint32))
     assert ran.kinds == ["unsupported"]
-    assert message in ran.findings[0].message
-    assert "internal" not in ran.findings[0].message
+    assert message in ran.findings[0].text
+    assert "internal" not in ran.findings[0].text
 
 
 INITIAL = {
@@ -68,7 +68,7 @@ INITIAL = {
 def test_invalid_variables_are_refused(bench: Bench, declaration: str) -> None:
     ran = bench.run(" mov.u64 %rd1, v; ret;", np.zeros(4, np.uint32), before=declaration)
     assert ran.kinds == ["unsupported"]
-    assert "internal" not in ran.findings[0].message
+    assert "internal" not in ran.findings[0].text
 
 
 def test_an_array_without_a_size_is_as_long_as_its_initial_value(bench: Bench) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptxkit import INDEX, Bench, Blank, finding_place, pointer
+from ptxkit import INDEX, Bench, Blank, pointer
+
+from cupilot.records import OtherAccess
 
 TILE = ".shared .align 16 .b8 tile[1024];"
 # %r11: the thread's word of the tile; %r12: the word of the thread half a block further on
@@ -42,13 +44,14 @@ def test_warps_of_a_block_need_a_barrier(bench: Bench, first: str, second: str) 
 
 
 def test_a_race_names_the_place_and_the_other_warp(bench: Bench) -> None:
-    body = f"{WORDS} st.shared.u32 [%r11], %r10;\n .loc 1 44 1\n ld.shared.u32 %r13, [%r12]; ret;"
+    body = f"{WORDS}\n .loc 1 43 1\n st.shared.u32 [%r11], %r10;\n .loc 1 44 1\n ld.shared.u32 %r13, [%r12]; ret;"
     # the first warp reads before the second has written; the second writes what the first read, and reads what it wrote
     early, middle, finding = bench.run(body, threads=64).findings
     assert (early.kind, middle.kind, finding.kind) == ("uninitialized", "shared-race", "shared-race")
-    assert "warp 0 read it since the last barrier" in middle.message
-    assert finding_place(finding)[1:] == (44, (0, 0, 0), (32, 0, 0))
-    assert "warp 0 wrote it since the last barrier" in finding.message
+    assert middle.other == OtherAccess("read", "barrier", block=(0, 0, 0), warp=0, line=44)
+    assert (finding.line, finding.block, finding.thread, finding.threads) == (44, (0, 0, 0), (32, 0, 0), 32)
+    assert finding.other == OtherAccess("write", "barrier", block=(0, 0, 0), warp=0, line=43)
+    assert finding.text.endswith("; warp 0 wrote it at line 43 since the last barrier")
 
 
 def test_many_readers_and_then_a_writer(bench: Bench) -> None:
@@ -81,7 +84,7 @@ def test_shared_memory_starts_with_nothing(bench: Bench) -> None:
     assert kinds(bench, read.replace("{}", "28"), threads=64, grid=3) == []
     ran = bench.run(read.replace("{}", "32"), threads=64)
     assert ran.kinds[0] == "uninitialized"
-    assert "of shared memory; nothing was written there" in ran.findings[0].message
+    assert ran.findings[0].text.endswith("of shared memory; nothing was written there")
 
 
 def test_a_later_block_does_not_see_an_earlier_one(bench: Bench) -> None:

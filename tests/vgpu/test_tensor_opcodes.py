@@ -234,7 +234,8 @@ def test_lanes_missing(bench: Bench) -> None:
     body = f" mov.u32 %r0, %laneid; setp.lt.u32 %p1, %r0, 20; @%p1 {PRODUCT} ret;"
     ran = bench.run(body)
     assert ran.kinds == ["divergent-mma"]
-    assert "20 of 32 lanes" in ran.findings[0].message
+    assert "20 of 32 lanes" in ran.findings[0].text
+    assert ran.findings[0].threads == 20
     assert bench.run(f" {PRODUCT} ret;", threads=48).kinds == ["divergent-mma"]
 
 
@@ -263,8 +264,8 @@ def test_a_guard_that_is_false_leaves_the_registers(bench: Bench) -> None:
 def test_what_is_not_covered_says_so(bench: Bench, instruction: str, what: str) -> None:
     ran = bench.run(f" {instruction} ret;")
     assert ran.status != 0
-    assert "unsupported on the virtual GPU" in ran.findings[0].message
-    assert what in ran.findings[0].message
+    assert "unsupported on the virtual GPU" in ran.findings[0].text
+    assert what in ran.findings[0].text
 
 
 @pytest.mark.parametrize(("text", "wanted"), [

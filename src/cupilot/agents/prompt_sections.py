@@ -19,7 +19,7 @@ from cupilot.agents.token_budget import Section, lines_of, shortened
 from cupilot.contracts import Brief
 from cupilot.errors import DataError
 from cupilot.languages import language_of, visible_source
-from cupilot.records import Argument, Card, Evaluation, Kernel, Strategy, Timing
+from cupilot.records import Argument, Card, Evaluation, Failure, Kernel, Strategy, Timing
 from cupilot.strategies import Deck, canonical
 
 CONTEXT_LINES = 4
@@ -239,12 +239,12 @@ def _failure(context: PromptContext) -> Section | None:
     values = {
         "failure": failure,
         "message": shortened(without_addresses(failure.message), MESSAGE_CHARACTERS) if failure is not None else "",
-        "around": _around(failure.message, context.kernel) if failure is not None else "",
+        "around": _around(failure, context.kernel) if failure is not None else "",
         "time": _time(evaluation),
         "language": context.language,
         "parent": _time(parents[0].evaluation) if parents else "",
     }
-    log = without_addresses(failure.log).strip() if failure is not None else ""
+    log = without_addresses(failure.details).strip() if failure is not None else ""
     return Section("failure", lines_of(log) if log else (), keep_ends=True, values=values)
 
 
@@ -253,15 +253,12 @@ def without_addresses(text: str) -> str:
     return _ADDRESS.sub("0x...", text)
 
 
-def _around(message: str, kernel: Kernel | None) -> str:
-    """The source lines around the line that a message names."""
-    if kernel is None:
+def _around(failure: Failure, kernel: Kernel | None) -> str:
+    """The source lines around the first finding, if that is in the kernel's file."""
+    place = failure.findings[0] if failure.findings else None
+    if place is None or kernel is None or not (not place.file or place.file.endswith(language_of(kernel).suffix)):
         return ""
-    # kernel.cu:12 and kernel.cu(12) of compilers, "line 12" of the virtual GPU's findings
-    found = re.search(rf"{re.escape(language_of(kernel).suffix)}[:(](\d+)|\bline (\d+)", message)
-    if found is None:
-        return ""
-    text, line = kernel.source.split("\n"), int(found[1] or found[2])
+    text, line = kernel.source.split("\n"), place.line
     if not 1 <= line <= len(text):
         return ""
     first, last = max(1, line - CONTEXT_LINES), min(len(text), line + CONTEXT_LINES)

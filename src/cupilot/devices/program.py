@@ -23,15 +23,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cupilot.devices.virtual import GRACE_S, NEWEST, OLDEST, VirtualDevice
+from cupilot.errors import DataError
 from cupilot.gpu import load_spec
-from cupilot.records import Failure, Resources, from_plain, to_plain
+from cupilot.records import Failure, Finding, Resources, from_plain, to_plain
 from cupilot.sandbox.confine import confine
 from cupilot.sandbox.process import limit_self, open_channel
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.program import BuiltProgram, ProgramSource, build_program
-from cupilot.vgpu.machine import Finding, Machine
+from cupilot.vgpu.findings import read_finding
+from cupilot.vgpu.machine import Machine
 
-JOB, JOURNAL, REFUSAL = "job.json", "findings", "refusal"
+JOB, JOURNAL, REFUSAL = "job.json", "findings.jsonl", "refusal"
+JOURNAL_BYTES = 8 << 20
+"""More than the runtime ever writes."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def run_program(
         )  # fmt: skip
         (folder / JOB).write_text(json.dumps(to_plain(job)))
         status, timed_out = _wait((sys.executable, "-P", "-m", "cupilot.devices.program", str(folder)), timeout_s)
-        return ProgramRun(status, timed_out, _read_refusal(folder), _read_findings(folder / JOURNAL))
+        return ProgramRun(status, timed_out, _read_refusal(folder), read_journal(folder / JOURNAL))
 
 
 def run_confined(
@@ -105,7 +109,7 @@ def run_confined(
         command = (sys.executable, "-P", "-m", "cupilot.devices.program", str(folder))
         ended = device.run_apart(command, folder, timeout_s + GRACE_S)
         output = f"{ended.output}\nthe program {ended.excess}" if ended.excess else ended.output
-        findings = _read_findings(folder / JOURNAL)
+        findings = read_journal(folder / JOURNAL)
         return ProgramRun(ended.status, ended.timed_out, _read_refusal(folder), findings, output)
 
 
@@ -128,11 +132,16 @@ def _wait(command: Sequence[str], timeout_s: float) -> tuple[int, bool]:
     return process.returncode, timed_out
 
 
-def _read_findings(journal: Path) -> tuple[Finding, ...]:
+def read_journal(journal: Path) -> tuple[Finding, ...]:
+    """One per line; a line that a crash cut short, or that the program wrote itself, is left out."""
     if not journal.exists():
         return ()
-    parts = journal.read_bytes().decode(errors="replace").split("\0")[:-1]
-    return tuple(Finding(kind, message) for kind, message in zip(parts[::2], parts[1::2], strict=False))
+    found = []
+    with open(journal, "rb") as file:
+        for line in file.read(JOURNAL_BYTES).splitlines():
+            with contextlib.suppress(DataError):
+                found.append(read_finding(line))
+    return tuple(found)
 
 
 # --- in the process of the program ------------------------------------------------------------

@@ -23,11 +23,11 @@ from cupilot.devices.job import Answer, Job, JobArgument, JobCall
 from cupilot.gpu import load_spec
 from cupilot.languages import find_language
 from cupilot.languages.contract import CandidateFailed, Program
-from cupilot.records import ITEM_BYTES, Failure, Profile, TensorSpec, from_plain, to_plain
+from cupilot.records import ITEM_BYTES, Failure, Finding, Profile, TensorSpec, from_plain, to_plain
 from cupilot.sandbox.confine import confine
 from cupilot.sandbox.process import Channel, limit_self, open_channel
 from cupilot.toolchain.abi import TensorValue, WrapperError
-from cupilot.vgpu.machine import Finding, Machine
+from cupilot.vgpu.machine import Machine
 
 HOST_BYTES = 4096
 HARMLESS = frozenset({
@@ -181,14 +181,8 @@ class Buffers:
 def _finding_failure(findings: tuple[Finding, ...], job: Job) -> Failure | None:
     if not findings:
         return None
-    first = findings[0]
-    log = "\n".join(f"{finding.kind}: {finding.message}" for finding in findings)
-    if first.kind == "time-out":
-        return Failure("run", "time-out", f"not finished after {job.timeout_s:g} s: {first.message}", log)
-    if first.kind == "unsupported":
-        return Failure("run", "unsupported", first.message, log)
-    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-    return Failure("run", first.kind, first.message + more, log)
+    before = f"not finished after {job.timeout_s:g} s: " if findings[0].kind == "time-out" else ""
+    return Failure.of("run", findings, before=before)
 
 
 def _is_harmless(failure: Failure, findings: tuple[Finding, ...]) -> bool:

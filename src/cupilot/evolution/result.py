@@ -14,7 +14,7 @@ from typing import Any
 
 from cupilot.errors import StoreError
 from cupilot.languages import language_of
-from cupilot.records import Evaluation, Kernel, RunResult, Strategy, Task, to_plain
+from cupilot.records import Evaluation, Failure, Kernel, RunResult, Strategy, Task, to_plain
 from cupilot.strategies.algebra import canonical, move_text, order
 
 RESULT = "result.json"
@@ -29,7 +29,7 @@ def evaluation_report(evaluation: Evaluation) -> dict[str, Any]:
         "device": evaluation.device,
         "precision": evaluation.precision,
         "correct": evaluation.correct,
-        "failure": failure and {"stage": failure.stage, "kind": failure.kind, "message": failure.message},
+        "failure": failure and _failure_report(failure),
         "timing": to_plain(evaluation.timing),
         "baseline": to_plain(evaluation.baseline),
         "speedup": evaluation.speedup,
@@ -38,6 +38,10 @@ def evaluation_report(evaluation: Evaluation) -> dict[str, Any]:
         "proof": to_plain(evaluation.proof),
         "measurement": to_plain(evaluation.measurement),
     }
+
+
+def _failure_report(failure: Failure) -> dict[str, Any]:
+    return {name: to_plain(getattr(failure, name)) for name in ("stage", "kind", "message", "findings")}
 
 
 def repeat_report(task: Task, kernel: Kernel, timeout_s: float) -> dict[str, Any]:

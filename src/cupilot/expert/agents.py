@@ -79,7 +79,7 @@ class Expert:
         failure = evaluation.failure
         if failure is None or failure.stage not in _TOO_LARGE_STAGES:
             return Failure("revise", "given-up", "recipes are right or wrong as a whole: there is nothing to repair")
-        if not _TOO_LARGE.search(f"{failure.message}\n{failure.log}"):
+        if not _TOO_LARGE.search(f"{failure.message}\n{failure.details}"):
             return Failure("revise", "given-up", f"a recipe cannot be changed against a {failure.kind}")
         space = self.space(brief.task, brief.spec)
         smaller = space.smaller(space.repair(space.effective(strategy)))

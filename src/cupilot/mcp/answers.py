@@ -7,17 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Finding:
-    """Something a kernel did that it must not do, and where; ``line`` is 0 where it is not known."""
-
-    kind: str
-    message: str
-    kernel: str = ""
-    line: int = 0
-    block: str = ""
-    thread: str = ""
+from cupilot.records import Finding
 
 
 @dataclass(frozen=True)

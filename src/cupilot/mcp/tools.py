@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,13 +31,6 @@ OUTPUT_CHARACTERS, LINE_CHARACTERS = 4000, 120
 LEAST_SHARE = 0.01
 """Smaller parts of a time are left out."""
 PROGRAM = "program"
-_FINDING = re.compile(
-    r"(?P<message>.*), kernel (?P<kernel>.*?), line (?P<line>\d+), "
-    r"block (?P<block>\([^)]*\)), thread (?P<thread>\([^)]*\))",
-    re.DOTALL,
-)
-
-
 Answer = answers.EvaluateAnswer | answers.ProfileAnswer | answers.RooflineAnswer | answers.RunAnswer
 Progress = Callable[[str], None]
 
@@ -128,11 +120,10 @@ class Tools:
         progress("running the program")
         ended = run_confined(device, built, (PROGRAM, *request.words), request.timeout_s)
         problem = answers.Problem("load", "refused", ended.refusal) if ended.refusal else None
-        findings = tuple(_finding(each.kind, each.message) for each in ended.findings)
-        clean = not (problem or findings or ended.timed_out or ended.status)
+        clean = not (problem or ended.findings or ended.timed_out or ended.status)
         return answers.RunAnswer(
-            device.name, ended.status, clean, ended.timed_out, _tail(ended.output), problem, findings[:FINDINGS],
-            len(findings),
+            device.name, ended.status, clean, ended.timed_out, _tail(ended.output), problem,
+            ended.findings[:FINDINGS], len(ended.findings),
         )  # fmt: skip
 
 
@@ -175,19 +166,9 @@ def _problem(failure: Failure | None) -> answers.Problem | None:
     if failure is None:
         return None
     lines = failure.log.strip().splitlines()
-    listed = [_finding(*line.split(": ", 1)) for line in lines if _FINDING.fullmatch(line)]
-    findings = tuple(listed[:FINDINGS])
-    log = "" if findings else "\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES))
-    return answers.Problem(failure.stage, failure.kind, " ".join(failure.message.split()), findings, log)
-
-
-def _finding(kind: str, message: str) -> answers.Finding:
-    found = _FINDING.fullmatch(message)
-    if found is None:
-        return answers.Finding(kind, message)
-    return answers.Finding(
-        kind, found["message"], short_name(found["kernel"]), int(found["line"]), found["block"], found["thread"]
-    )
+    log = "\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES))
+    message = " ".join(failure.message.split())
+    return answers.Problem(failure.stage, failure.kind, message, failure.findings[:FINDINGS], log)
 
 
 def _standing(at: RooflinePosition | None) -> answers.PositionAnswer | None:

@@ -14,6 +14,7 @@ from cupilot.records.evaluation import (
     Resources,
     Timing,
 )
+from cupilot.records.finding import Access, Finding, OtherAccess, access_text
 from cupilot.records.kernel import Kernel
 from cupilot.records.measurement import Comparison, Interval, Measurement
 from cupilot.records.pool import PoolRecord, Sizes
@@ -24,9 +25,10 @@ from cupilot.records.strategy import Card, CounterRatio, Evidence, Guidance, Mov
 from cupilot.records.task import ITEM_BYTES, Argument, Op, Scalar, Task, TensorSpec
 
 __all__ = [
-    "INTENSIVE", "ITEM_BYTES", "Argument", "Budget", "Card", "Check", "Comparison", "Counter", "CounterRatio",
-    "Evaluation", "EvaluationRequest", "Evidence", "Failure", "Guidance", "Individual", "Interval", "Kernel",
-    "Launch", "LineCost", "Measurement", "MemoryOperation", "Move", "Op", "Outline", "Parameter", "PoolRecord",
-    "Profile", "Proof", "Resources", "RunInfo", "RunResult", "Scalar", "Sizes", "Strategy", "Task", "TaskSource",
-    "TensorSpec", "Timing", "Value", "from_plain", "to_plain",
+    "INTENSIVE", "ITEM_BYTES", "Access", "Argument", "Budget", "Card", "Check", "Comparison", "Counter",
+    "CounterRatio", "Evaluation", "EvaluationRequest", "Evidence", "Failure", "Finding", "Guidance", "Individual",
+    "Interval", "Kernel", "Launch", "LineCost", "Measurement", "MemoryOperation", "Move", "Op", "OtherAccess",
+    "Outline", "Parameter", "PoolRecord", "Profile", "Proof", "Resources", "RunInfo", "RunResult", "Scalar",
+    "Sizes", "Strategy", "Task", "TaskSource", "TensorSpec", "Timing", "Value", "access_text", "from_plain",
+    "to_plain",
 ]  # fmt: skip

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cupilot.records.finding import Finding
 from cupilot.records.measurement import Measurement
 from cupilot.records.proof import Proof
 
@@ -15,13 +17,28 @@ class Failure:
     """Why a candidate was rejected; a value, never an exception.
 
     ``stage`` is one of translate, guard, build, load, run, verify, time; ``kind`` a short slug such as
-    ``compile-error``, ``wrong-result``, ``time-out``, ``finding``, ``unsupported``, ``crash``.
+    ``compile-error``, ``wrong-result``, ``time-out``, ``out-of-bounds``, ``unsupported``, ``crash``.  ``findings`` say
+    where, if that is known; ``log`` is what a compiler or the candidate printed.
     """
 
     stage: str
     kind: str
     message: str
     log: str = ""
+    findings: tuple[Finding, ...] = ()
+
+    @classmethod
+    def of(cls, stage: str, findings: Sequence[Finding], log: str = "", *, before: str = "") -> Failure:
+        """The failure of a candidate with findings; its message is the first of them, after ``before``."""
+        more, noun = len(findings) - 1, "error" if stage == "build" else "finding"
+        others = f"; {more} more {noun}{'s' * (more > 1)}" if more else ""
+        return cls(stage, findings[0].kind, f"{before}{findings[0]}{others}", log, tuple(findings))
+
+    @property
+    def details(self) -> str:
+        """What the message leaves out: the log, or else the findings, one per line, if there are several."""
+        lines = [str(finding) for finding in self.findings]
+        return self.log or "\n".join(lines if len(lines) > 1 else ())
 
 
 @dataclass(frozen=True)

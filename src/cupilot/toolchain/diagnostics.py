@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
-from cupilot.records import Failure
+from cupilot.records import Failure, Finding
 
 # nvcc: kernel.cu(12): error: ...    gcc: kernel.cu:12:34: error: ... or fatal error: ...
 _ERROR = re.compile(
@@ -30,34 +31,31 @@ _AMBIGUOUS = re.compile(r"error: .*(?:more than one .* (?:matches|applies)|ambig
 _NO_OPERATOR = re.compile(r"no operator .* matches.*\n\s*operand types are: (?P<operands>.*\bat::Tensor\b.*)")
 
 
-@dataclass(frozen=True)
-class Diagnostic:
-    """One error: where, what, and the lines of the log up to the next error."""
-
-    file: str
-    line: int
-    text: str
-    context: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.text}"
+MOST_ERRORS = 8
+"""Errors of a log that are read; the others mostly follow from the first."""
 
 
-def first_error(log: str, main_file: str = "") -> Diagnostic | None:
-    """The first error; one inside a header is placed at the line of ``main_file`` that led there, if any."""
-    errors = list(_ERROR.finditer(log))
-    if not errors:
-        return None
-    first = errors[0]
-    context = log[first.start() : errors[1].start() if len(errors) > 1 else len(log)]
-    file, line, text = first["file"], int(first["line"] or first["gcc_line"]), first["text"].strip()
+def compile_errors(log: str, main_file: str = "") -> tuple[Finding, ...]:
+    """The first errors; one inside a header is placed at the line of ``main_file`` that led there, if any."""
+    return tuple(_finding(log, found, main_file) for found in list(_ERROR.finditer(log))[:MOST_ERRORS])
+
+
+def _finding(log: str, found: re.Match[str], main_file: str) -> Finding:
+    file, line, text = found["file"], int(found["line"] or found["gcc_line"]), found["text"].strip()
     assertion = _STATIC_ASSERTION.match(text)
     if assertion is not None:
         text = assertion.group(1)
+    context = _context(log, found)
     origin = re.search(rf"at line (\d+) of {re.escape(main_file)}\b", context) if main_file else None
     if file != main_file and origin is not None:
         file, line = main_file, int(origin.group(1))
-    return Diagnostic(file, line, text, context)
+    return Finding("compile-error", text, file=file, line=line)
+
+
+def _context(log: str, found: re.Match[str]) -> str:
+    """An error with the lines of the log up to the next one."""
+    after = _ERROR.search(log, found.end())
+    return log[found.start() : after.start() if after is not None else len(log)]
 
 
 def is_ambiguous(log: str) -> bool:
@@ -67,23 +65,30 @@ def is_ambiguous(log: str) -> bool:
 
 def compile_failure(log: str, main_file: str) -> Failure:
     """Names a missing host call as such; everything else is the first error as the compiler words it."""
-    error = first_error(log, main_file)
-    if error is None:
-        lines = [line for line in log.splitlines() if line.strip()]
-        return Failure("build", "compile-error", lines[0] if lines else "the compiler failed without a word", log)
-    if header := _NO_HEADER.search(error.context):
-        message = f"the header {header['edg'] or header['gcc']} (line {error.line}) is not available: CUDA's own are"
-        return Failure("build", "missing-header", f"{message}, with CUB and Thrust, and a stand-in for PyTorch's", log)
-    if library := _NO_LIBRARY.search(error.context):
-        message = (
-            f"unsupported library: {library['name']} (line {error.line}): there are only CUDA itself, CUB and Thrust"
-        )
-        return Failure("build", "unsupported-host-call", message, log)
-    call = _missing_call(error.context)
-    if call is None:
-        return Failure("build", "compile-error", str(error), log)
-    message = f"unsupported host call: {call} (line {error.line}): a candidate must compute with its own kernels"
-    return Failure("build", "unsupported-host-call", message, log)
+    errors, first = compile_errors(log, main_file), _ERROR.search(log)
+    if first is None:
+        return Failure.of("build", (Finding("compile-error", first_line(log)),), log)
+    context = _context(log, first)
+    if header := _NO_HEADER.search(context):
+        text = f"the header {header['edg'] or header['gcc']} is not available: CUDA's own are, with CUB and Thrust"
+        return _failure("missing-header", f"{text}, and a stand-in for PyTorch's", errors, log)
+    if library := _NO_LIBRARY.search(context):
+        text = f"unsupported library: {library['name']}: there are only CUDA itself, CUB and Thrust"
+        return _failure("unsupported-host-call", text, errors, log)
+    if call := _missing_call(context):
+        text = f"unsupported host call: {call}: a candidate must compute with its own kernels"
+        return _failure("unsupported-host-call", text, errors, log)
+    return Failure.of("build", errors, log)
+
+
+def _failure(kind: str, text: str, errors: Sequence[Finding], log: str) -> Failure:
+    """A failure whose first error is worded by us."""
+    return Failure.of("build", (replace(errors[0], kind=kind, text=text), *errors[1:]), log)
+
+
+def first_line(log: str) -> str:
+    """For logs without an error that could be read."""
+    return next((line for line in log.splitlines() if line.strip()), "the compiler failed without a word")
 
 
 def _missing_call(context: str) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from cupilot.errors import MachineError
 from cupilot.toolchain.cache import digest, publish, scratch_beside
 from cupilot.toolchain.cuda import find_host_compiler
-from cupilot.toolchain.diagnostics import first_error
+from cupilot.toolchain.diagnostics import compile_errors
 from cupilot.toolchain.process import run
 
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-pthread")
@@ -81,5 +81,5 @@ def _make(command: Sequence[str | Path], what: str, final: Path, timeout_s: floa
 
 
 def _first_line(log: str) -> str:
-    error = first_error(log)
-    return str(error) if error is not None else log.strip().partition("\n")[0]
+    errors = compile_errors(log)
+    return str(errors[0]) if errors else log.strip().partition("\n")[0]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from cupilot.contracts import Built
 from cupilot.errors import MachineError
-from cupilot.records import Failure, Kernel, Resources, from_plain, to_plain
+from cupilot.records import Failure, Finding, Kernel, Resources, from_plain, to_plain
 from cupilot.toolchain.cache import digest, folder_digest, publish, scratch_beside
 from cupilot.toolchain.cuda import Cuda
-from cupilot.toolchain.diagnostics import compile_failure, first_error, is_ambiguous
+from cupilot.toolchain.diagnostics import compile_errors, compile_failure, is_ambiguous
 from cupilot.toolchain.process import run
 from cupilot.toolchain.ptxas import first_error as first_ptxas_error
 from cupilot.toolchain.ptxas import read_report
@@ -42,12 +42,13 @@ PYTORCH_FLAGS = (
 
 def build_kernel(
     kernel: Kernel, arch: str, out_dir: Path, cuda: Cuda, *,
-    link: Sequence[Path] = (), flags: Sequence[str] = (), timeout_s: float = 180,
+    link: Sequence[Path] = (), flags: Sequence[str] = (), timeout_s: float = 180, file: str = SOURCE,
 ) -> Built | Failure:  # fmt: skip
     """Compile for ``arch`` (such as ``sm_80``) into ``out_dir/<digest>``, or take what is there already.
 
     The library holds the PTX alone and leaves the CUDA runtime open: the process that loads it, or ``link``,
-    decides on the runtime.  The cubin and the PTX lie beside the library.  Failures are not kept.
+    decides on the runtime.  The cubin and the PTX lie beside the library.  Failures are not kept.  ``file`` is the
+    user's, which errors inside headers are traced back to; the source names it itself, by #line.
     """
     made = translation_unit(kernel, SOURCE)
     if isinstance(made, Failure):
@@ -58,7 +59,7 @@ def build_kernel(
         deadline_s = time.monotonic() + timeout_s
         with scratch_beside(final) as scratch:
             _write_sources(kernel, unit, scratch, cuda)
-            failure = _compile(kernel, _command(kernel, arch, cuda, link, flags), scratch, deadline_s)
+            failure = _compile(kernel, _command(kernel, arch, cuda, link, flags), scratch, deadline_s, file)
             failure = failure or _assemble(arch, scratch, cuda, deadline_s, flags)
             if failure is not None:
                 return failure
@@ -104,7 +105,9 @@ def _write_sources(kernel: Kernel, unit: str, scratch: Path, cuda: Cuda) -> None
             (scratch / HEADERS / name).write_text(text)
 
 
-def _compile(kernel: Kernel, command: Sequence[str | Path], scratch: Path, deadline_s: float) -> Failure | None:
+def _compile(
+    kernel: Kernel, command: Sequence[str | Path], scratch: Path, deadline_s: float, file: str
+) -> Failure | None:
     finished = run(command, scratch, deadline_s - time.monotonic())
     if finished is not None and finished.status != 0 and is_ambiguous(finished.output):
         again = run((*command, *PYTORCH_FLAGS), scratch, deadline_s - time.monotonic())
@@ -112,7 +115,7 @@ def _compile(kernel: Kernel, command: Sequence[str | Path], scratch: Path, deadl
     if finished is None:
         return _too_slow("nvcc")
     if finished.status != 0:
-        return _nvcc_failure(kernel, finished.output)
+        return _nvcc_failure(kernel, finished.output, file)
     ptx = (scratch / KEEP / UNIT).with_suffix(".ptx").read_text(encoding="utf-8")
     # line tables name the source as the user knows it, not the folder it was compiled in
     (scratch / PTX).write_text(ptx.replace(f"{scratch.resolve()}/", ""), encoding="utf-8")
@@ -121,14 +124,14 @@ def _compile(kernel: Kernel, command: Sequence[str | Path], scratch: Path, deadl
     return None
 
 
-def _nvcc_failure(kernel: Kernel, output: str) -> Failure:
+def _nvcc_failure(kernel: Kernel, output: str, file: str) -> Failure:
     if "nvcc fatal" in output:
         raise MachineError(f"nvcc does not run as asked: {output.strip().partition(chr(10))[0]}")
     log = output.replace(f"{INCLUDE}/", "")
-    error = first_error(log)
-    if error is not None and error.file == UNIT and f'"{kernel.entry}" is undefined' in error.text:
+    errors = compile_errors(log)
+    if errors and errors[0].file == UNIT and f'"{kernel.entry}" is undefined' in errors[0].text:
         return no_such_entry(kernel, log)
-    return compile_failure(log, SOURCE)
+    return compile_failure(log, file)
 
 
 def _assemble(arch: str, scratch: Path, cuda: Cuda, deadline_s: float, flags: Sequence[str]) -> Failure | None:
@@ -138,7 +141,8 @@ def _assemble(arch: str, scratch: Path, cuda: Cuda, deadline_s: float, flags: Se
     if finished is None:
         return _too_slow("ptxas")
     if finished.status != 0:
-        return Failure("build", "compile-error", f"ptxas: {first_ptxas_error(finished.output)}", finished.output)
+        error = Finding("compile-error", f"ptxas: {first_ptxas_error(finished.output)}")
+        return Failure.of("build", (error,), finished.output)
     (scratch / RESOURCES).write_text(json.dumps(to_plain(read_report(finished.output)), indent=1))
     return None
 

@@ -13,14 +13,14 @@ import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cupilot.errors import MachineError, UserError
-from cupilot.records import Failure, Resources, from_plain, to_plain
+from cupilot.records import Failure, Finding, Resources, from_plain, to_plain
 from cupilot.toolchain.cache import digest, publish, scratch_beside
 from cupilot.toolchain.cuda import Cuda
-from cupilot.toolchain.diagnostics import first_error
+from cupilot.toolchain.diagnostics import compile_errors, first_line
 from cupilot.toolchain.process import run
 from cupilot.toolchain.ptxas import first_error as first_ptxas_error
 from cupilot.toolchain.ptxas import larger_resources, read_report
@@ -179,7 +179,7 @@ def _compile(
     if finished is None:
         return _too_slow("nvcc")
     if finished.status != 0:
-        return _nvcc_failure(finished.output, str(path))
+        return _nvcc_failure(finished.output)
     ptx = folder / f"{path.stem}.ptx"
     return _assemble(ptx, arch, cuda, deadline_s) if ptx.is_file() else ()
 
@@ -194,25 +194,23 @@ def _assemble(ptx: Path, arch: str, cuda: Cuda, deadline_s: float) -> tuple[tupl
     message = first_ptxas_error(finished.output)
     if "nresolved extern" in message:
         message += "; device code that is spread over several files (relocatable device code) is not supported"
-    return Failure("build", "compile-error", f"ptxas: {message}", finished.output)
+    return Failure.of("build", (Finding("compile-error", f"ptxas: {message}"),), finished.output)
 
 
-def _nvcc_failure(output: str, path: str) -> Failure:
-    error = first_error(output)
+def _nvcc_failure(output: str) -> Failure:
+    errors = compile_errors(output)
     missing = re.search(r"fatal error: (\S+): No such file", output)
-    if missing is not None:
+    if missing is not None and errors:
         name = missing.group(1)
         why = "it is of a library, which the virtual GPU has none of" if LIBRARY_HEADER.match(name) else ""
-        message = f"{path}: the header {name} was not found; {why or '-I names the folder it is in'}"
-        return Failure("build", "missing-header", message, output)
-    if "requires separate compilation mode" in output:
-        message = f"{error}: dynamic parallelism is not supported on the virtual GPU"
-        return Failure("build", "unsupported", message, output)
-    if error is None and "nvcc fatal" in output:
+        text = f"the header {name} was not found; {why or '-I names the folder it is in'}"
+        return Failure.of("build", (replace(errors[0], kind="missing-header", text=text),), output)
+    if "requires separate compilation mode" in output and errors:
+        text = f"{errors[0].text}: dynamic parallelism is not supported on the virtual GPU"
+        return Failure.of("build", (replace(errors[0], kind="unsupported", text=text),), output)
+    if not errors and "nvcc fatal" in output:
         raise MachineError(f"nvcc does not run as asked: {output.strip().partition(chr(10))[0]}")
-    lines = [line for line in output.splitlines() if line.strip()]
-    message = str(error) if error is not None else lines[0] if lines else "the compiler failed without a word"
-    return Failure("build", "compile-error", message, output)
+    return Failure.of("build", errors or (Finding("compile-error", first_line(output)),), output)
 
 
 def _link_message(output: str) -> str:

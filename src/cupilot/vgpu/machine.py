@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,13 @@ from cupilot.errors import MachineError
 from cupilot.gpu.occupancy import occupancy
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.timing import model_time
-from cupilot.records import Launch, MemoryOperation, Profile, Resources
+from cupilot.records import Finding, Launch, MemoryOperation, Profile, Resources
 from cupilot.records.evaluation import SassFunction
 from cupilot.vgpu import translations
 from cupilot.vgpu.counters import BufferTraffic, launch_counters, line_costs, stretch
 from cupilot.vgpu.emit import KernelCode
 from cupilot.vgpu.emit.program import function_value
+from cupilot.vgpu.findings import read_finding
 from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Module, Variable
 from cupilot.vgpu.sites import site_counts
@@ -34,7 +34,6 @@ from cupilot.vgpu.views import (
     RESIDENT,
     TRANSLATE,
     DeviceView,
-    FindingView,
     LaunchView,
     TrafficView,
     declare,
@@ -43,14 +42,8 @@ from cupilot.vgpu.widths import Width, site_widths, wanted
 
 Triple = tuple[int, int, int]
 PAGE_BYTES = 4096
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something a kernel did that it must not do."""
-
-    kind: str
-    message: str
+SPACES = {"shared": 1, "group": 1, "generic": 2, "local": 3}
+"""The runtime's numbers of memory spaces (engine.h: Space); what is not here is global."""
 
 
 class Machine:
@@ -107,10 +100,12 @@ class Machine:
             self._define(image, kernel, code, address)
             self._codes[kernel] = code
         except PtxError as error:
-            self._library.vgc_kernel_error(kernel, str(error).encode())
+            known = self._modules[image][0] if image in self._modules else Module()
+            file = known.file_names(known.functions.values()).get(error.line, "")
+            self._library.vgc_kernel_error(kernel, error.text.encode(), error.line, file.encode())
             return 1
         except Exception as error:  # a callback must not raise into C; the text reaches the user as a finding
-            self._library.vgc_kernel_error(kernel, f"internal error in translating {name.decode()}: {error}".encode())
+            self._library.vgc_kernel_error(kernel, f"internal error in the translation: {error}".encode(), 0, b"")
             return 1
         return 0
 
@@ -135,7 +130,7 @@ class Machine:
         site_words = [
             n
             for s, bits in zip(code.sites, wanted(code.sites, widths), strict=True)
-            for n in (s.line, s.bytes, int(s.store), int(s.space == "shared"), int(s.relaxed), bits)
+            for n in (s.line, s.bytes, int(s.store), SPACES.get(s.space, 0), int(s.relaxed), bits)
         ]
         if {"vg_call_malloc", "vg_call_free"} & set(code.calls):
             self._library.vgc_kernel_allocates(kernel)
@@ -147,6 +142,9 @@ class Machine:
             len(code.sites), words(site_words),
             len(variables), (ctypes.c_uint64 * max(len(variables), 1))(*variables),
         )  # fmt: skip
+        for file in set(code.files.values()):
+            lines = [line for line, name in code.files.items() if name == file]
+            self._library.vgc_kernel_file(kernel, file.encode(), len(lines), words(lines))
 
     def _variable(self, image: int, module: Module, name: str) -> int:
         variable = module.variables[name]
@@ -321,12 +319,7 @@ class Machine:
     # --- what happened ---------------------------------------------------------------------
 
     def findings(self) -> tuple[Finding, ...]:
-        found = []
-        for i in range(self._library.vgc_findings()):
-            view = FindingView()
-            self._library.vgc_finding(i, ctypes.byref(view))
-            found.append(Finding(view.kind.decode(), view.message.decode(errors="replace")))
-        return tuple(found)
+        return tuple(read_finding(self._library.vgc_finding(i)) for i in range(self._library.vgc_findings()))
 
     def last_error(self) -> str:
         """The CUDA error that nobody has asked for yet, or nothing."""

@@ -100,7 +100,7 @@ class Translator:
         """Emit and compile one kernel of a module with this text; gives its description and its function's address."""
         function = module.functions.get(kernel)
         if function is None or not function.is_kernel:
-            raise PtxError(f"the module has no kernel {kernel}")
+            raise PtxError("the module has no such kernel")
         path = self._place(text, kernel)
         kept = _load(path)
         if kept is None:
@@ -111,7 +111,7 @@ class Translator:
             llvm.add_symbol(name, function_address(self._library, name))
         address, made = self._native(code, native)
         if not address:
-            raise PtxError(f"the kernel {kernel} could not be compiled to native code")
+            raise PtxError("the kernel could not be compiled to native code")
         if kept is None and path is not None:
             _keep(path, code, made)
         return code, address
@@ -124,7 +124,7 @@ class Translator:
             module.verify()
         except RuntimeError as error:
             line = str(error).strip().partition("\n")[0]
-            raise PtxError(f"the kernel {code.name} cannot be translated: {line}") from error
+            raise PtxError(f"the kernel cannot be translated: {line}") from error
         # an engine owns its target machine, so each gets one of its own
         machine = self._target.create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=self._features, opt=2, jit=True
@@ -151,7 +151,7 @@ def _emit(module: Module, function: Function) -> KernelCode:
         return Emitter(module, function).kernel()
     except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise PtxError(f"the kernel {function.name} cannot be translated ({reason})") from error
+        raise PtxError(f"the kernel cannot be translated ({reason})") from error
 
 
 @cache

@@ -21,10 +21,6 @@ class DeviceView(ctypes.Structure):
     ]  # fmt: skip
 
 
-class FindingView(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_char_p), ("message", ctypes.c_char_p)]
-
-
 class TrafficView(ctypes.Structure):
     _fields_ = [
         (n, ctypes.c_uint64) for n in ("l2_read", "l2_write", "miss_read", "miss_write", "unique_read", "unique_write")
@@ -65,7 +61,7 @@ def declare(lib: ctypes.CDLL) -> None:
     lib.vgc_launch_traffic.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
     lib.vgc_launch_extents.argtypes = [u64, u64, u64, ctypes.c_void_p]
     lib.vgc_launch.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
-    lib.vgc_finding.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
+    lib.vgc_finding.argtypes, lib.vgc_finding.restype = [u64], ctypes.c_char_p
     lib.vgc_operation.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
     lib.vgc_variable.argtypes = [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p]
     lib.cudaGetErrorString.restype = ctypes.c_char_p

@@ -122,7 +122,8 @@ def test_a_call_that_computes_is_named_with_its_line(cuda: Cuda, out_dir: Path) 
     host = Source("", "torch::Tensor run(torch::Tensor x);")
     failure = failed(Extension("library", (host,), (Source("", source, 41),), ("run",)), cuda, out_dir)
     assert failure.kind == "unsupported-host-call"
-    assert failure.message.startswith("library: unsupported host call: torch::softmax (line 42)")
+    assert failure.message.startswith("library: solution.py:42: unsupported host call: torch::softmax: ")
+    assert (failure.findings[0].file, failure.findings[0].line) == ("solution.py", 42)
 
 
 def test_a_declaration_of_other_types_does_not_pass(cuda: Cuda, out_dir: Path) -> None:

@@ -75,8 +75,8 @@ def show(evaluation: Evaluation, terminal: Terminal) -> None:
         if evaluation.baseline is not None:
             rows.append(("PyTorch eager", *timing_cells(evaluation.baseline), ratio(1.0)))
         terminal.table(("", "time", "limit", "source", "vs PyTorch"), rows)
-    if evaluation.failure is not None and evaluation.failure.log:
-        lines = evaluation.failure.log.strip().splitlines()
+    if evaluation.failure is not None and evaluation.failure.details:
+        lines = evaluation.failure.details.strip().splitlines()
         terminal.line("\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES)))
     terminal.line(f"{evaluation.task}: {'correct' if evaluation.correct else 'rejected'}")
 

@@ -108,7 +108,7 @@ def plot_path(text: str | None) -> Path | None:
 
 def show_failure(kernel: str, device: str, failure: Failure, terminal: Terminal) -> None:
     """Findings and compiler messages, then the failure in one sentence."""
-    lines = failure.log.strip().splitlines()
+    lines = failure.details.strip().splitlines()
     if lines:
         terminal.line("\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES)))
     terminal.warn(f"{kernel} has no profile on {device} ({failure.stage}, {failure.kind}): {failure.message}")

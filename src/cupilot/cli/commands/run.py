@@ -20,7 +20,7 @@ from cupilot.cli.terminal import Terminal
 from cupilot.errors import DeviceError
 
 if TYPE_CHECKING:
-    from cupilot.vgpu.machine import Finding
+    from cupilot.records import Finding
 
 HELP = "compile and run a CUDA program on the virtual GPU"
 FOUND, TIMED_OUT = 86, 124
@@ -98,9 +98,8 @@ def run(options: Namespace, terminal: Terminal) -> int:
 def _show(findings: Sequence[Finding]) -> None:
     """One block per finding: what, then where."""
     for finding in findings:
-        what, _, where = finding.message.partition(", kernel ")
-        print(f"========= {finding.kind}: {what}", file=sys.stderr)
-        if where:
-            print(f"=========     in kernel {where}", file=sys.stderr)
+        print(f"========= {finding.kind}: {finding.text}", file=sys.stderr)
+        if finding.place:
+            print(f"=========     in {finding.place}", file=sys.stderr)
     if findings:
         print(f"========= {len(findings)} finding{'s' * (len(findings) > 1)} of the virtual GPU", file=sys.stderr)

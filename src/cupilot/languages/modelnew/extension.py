@@ -17,7 +17,6 @@ from cupilot.contracts import Built
 from cupilot.records import Failure, Kernel, to_plain
 from cupilot.toolchain.cache import digest
 from cupilot.toolchain.cuda import Cuda
-from cupilot.toolchain.diagnostics import compile_failure, first_error
 from cupilot.toolchain.nvcc import build_kernel
 from cupilot.toolchain.source import defined_names, without_comments
 
@@ -57,13 +56,17 @@ def build_extension(extension: Extension, arch: str, out_dir: Path, cuda: Cuda) 
     host, device = (without_comments("\n".join(s.text for s in part)) for part in (extension.host, extension.cuda))
     for name in extension.functions:
         if not re.search(rf"\b{re.escape(name)}\b", host):
-            return _failure(extension, "compile-error", f"functions has {name}, which cpp_sources do not declare")
+            message = f"{extension.name}: functions has {name}, which cpp_sources do not declare"
+            return Failure("build", "compile-error", message)
     entries = extension.functions or defined_names(f"{host}\n{device}")
     if not entries:
-        return _failure(extension, "no-such-entry", "no function is bound, by the list of functions or by a module")
+        message = f"{extension.name}: no function is bound, by the list of functions or by a module"
+        return Failure("build", "no-such-entry", message)
     kernel = Kernel(joined_source(extension), entries[0])
-    built = build_kernel(kernel, arch, out_dir, cuda, flags=kept_flags(extension.flags))
-    return _placed(extension, built) if isinstance(built, Failure) else built
+    built = build_kernel(kernel, arch, out_dir, cuda, flags=kept_flags(extension.flags), file=FILE)
+    if isinstance(built, Failure):
+        return replace(built, message=f"{extension.name}: {built.message}")
+    return built
 
 
 def joined_source(extension: Extension) -> str:
@@ -149,17 +152,3 @@ def _spelled(flag: str) -> str:
     if re.match(r"-(?:use_fast_math|fmad|ftz|prec-|maxrregcount)", flag):
         return f"-{flag}"
     return flag.replace("--std", "-std", 1)
-
-
-# --- failures ---------------------------------------------------------------------------------
-
-
-def _failure(extension: Extension, kind: str, message: str, log: str = "") -> Failure:
-    return Failure("build", kind, f"{extension.name}: {message}", log)
-
-
-def _placed(extension: Extension, failure: Failure) -> Failure:
-    """Errors inside headers are placed at the line of the Python file that led there."""
-    if first_error(failure.log) is not None and not failure.message.startswith("ptxas"):
-        failure = compile_failure(failure.log, FILE)
-    return _failure(extension, failure.kind, failure.message, failure.log)

@@ -206,7 +206,7 @@ class ModelNewProgram:
             kind = problem["kind"] if problem["kind"] in KINDS else "crash"
             return Failure(stage, kind, str(problem["message"]), str(problem["log"]))
         findings = self._machine.findings() if stage == "load" else ()
-        return Failure(stage, findings[0].kind, f"before any call: {findings[0].message}") if findings else None
+        return Failure.of(stage, findings, before="before any call: ") if findings else None
 
     def _torch_failure(self, record: dict[str, Any]) -> Failure | None:
         counts = from_plain(tuple[tuple[str, int], ...], record.get("operators", []))

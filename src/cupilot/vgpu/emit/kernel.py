@@ -58,6 +58,7 @@ class KernelCode:
     sites: list[Site] = field(default_factory=list)
     blocks: list[BlockCost] = field(default_factory=list)
     first_lines: list[int] = field(default_factory=list)
+    files: dict[int, str] = field(default_factory=dict)  # by line of the source, where it is known
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Emitter(Calls):
         self.bases = {body.function.name: body.base for body in self.bodies}
         self.frames = {body.function.name: body.frame for body in self.bodies}
         self.frame_limit = self._local_bytes()
-        verify_sizes(kernel.name, self.warp_bytes, self.frame_limit, self.shared_bytes)
+        verify_sizes(self.warp_bytes, self.frame_limit, self.shared_bytes)
         self._mask_vector = ""
         self._pending: list[tuple[str, int]] = []
         self._enter(self.bodies[0])
@@ -167,7 +168,7 @@ class Emitter(Calls):
             kernel.name, text, self.symbol, self.warp_bytes, self.frame_limit, self.shared_bytes,
             kernel.param_bytes, kernel.max_threads, tuple(self.variables),
             tuple(name for name in sorted(self.declared) if name.startswith("vg_")), self.takes_turns, self.sites,
-            costs, first_lines,
+            costs, first_lines, self.module.file_names(self.program.functions),
         )  # fmt: skip
 
     def _entry(self, blocks: int) -> None:

@@ -261,6 +261,4 @@ class Operands(IrText):
         instruction = self.instruction
         text = instruction.text if instruction else "?"
         line = instruction.line if instruction else 0
-        return PtxError(
-            f"unsupported on the virtual GPU: {what}, opcode {text}, kernel {self.function.name}, line {line}"
-        )
+        return PtxError(f"unsupported on the virtual GPU: {what}, opcode {text}", self.function.name, line)

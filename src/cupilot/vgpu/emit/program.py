@@ -78,10 +78,8 @@ def program_of(module: Module, kernel: Function) -> Program:
         for instruction in _calls(function):
             called = called_name(instruction)
             if called and called not in module.functions:
-                raise PtxError(
-                    f"unsupported on the virtual GPU: a call of {called}, which the module does not define, "
-                    f"kernel {kernel.name}, line {instruction.line}"
-                )
+                what = f"unsupported on the virtual GPU: a call of {called}, which the module does not define"
+                raise PtxError(what, kernel.name, instruction.line)
             targets.update([called] if called else pointed_at)
         edges[name] = frozenset(targets)
         work.extend(sorted(targets))

@@ -51,13 +51,13 @@ def _parts(operand: Operand) -> tuple[Operand, ...]:
 
 
 def _wrong(function: Function, instruction: Instruction, what: str) -> PtxError:
-    return PtxError(f"invalid PTX: {what}, {instruction.text}, kernel {function.name}, line {instruction.line}")
+    return PtxError(f"invalid PTX: {what}, {instruction.text}", function.name, instruction.line)
 
 
-def verify_sizes(kernel: str, warp_bytes: int, local_bytes: int, shared_bytes: int) -> None:
+def verify_sizes(warp_bytes: int, local_bytes: int, shared_bytes: int) -> None:
     """Raise a `PtxError` for a kernel that no device could hold, before sizes and offsets grow out of their types."""
     limits = (("registers", warp_bytes, WARP_BYTES), ("local memory", local_bytes, LOCAL_BYTES),
               ("shared memory", shared_bytes, SHARED_BYTES))  # fmt: skip
     for what, size, limit in limits:
         if size > limit:
-            raise PtxError(f"the kernel {kernel} needs {size} bytes of {what}; at most {limit} are possible")
+            raise PtxError(f"the kernel needs {size} bytes of {what}; at most {limit} are possible")

@@ -69,7 +69,7 @@ class Opcode:
 
 
 def _unknown(e: Emitter, i: Instruction) -> None:
-    raise PtxError(f"unsupported on the virtual GPU: opcode {i.text}, kernel {e.function.name}, line {i.line}")
+    raise PtxError(f"unsupported on the virtual GPU: opcode {i.text}", e.function.name, i.line)
 
 
 UNKNOWN = Opcode(_unknown, varies=True, forms=())

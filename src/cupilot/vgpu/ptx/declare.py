@@ -9,7 +9,11 @@ from cupilot.vgpu.ptx.syntax import TYPE_BYTES, Param, Prototype, Relocation, Va
 
 
 class PtxError(CupilotError):
-    """PTX that cannot be read or executed; the text names opcode, kernel and line."""
+    """PTX that cannot be read or executed; ``line`` is that of the source, 0 where it is not known."""
+
+    def __init__(self, text: str, kernel: str = "", line: int = 0) -> None:
+        super().__init__(f"{text}, kernel {kernel}, line {line}" if kernel else text)
+        self.text, self.line = text, line
 
 
 MOST_ALIGN = 1 << 16

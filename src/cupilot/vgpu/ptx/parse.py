@@ -193,8 +193,10 @@ class _Parser:
         if statement.startswith(".loc "):
             words = statement.split()
             # code inlined from a header counts for the line that called it
-            line = int(words[4]) if len(words) > 4 else int(words[2])
+            file, line = (int(word) for word in (words[3:5] if len(words) > 4 else words[1:3]))
             self.line = line or self.line
+            if line:
+                function.files[line] = file if function.files.get(line, file) == file else 0
         elif statement.startswith(".reg"):
             self._registers(function, statement)
         elif (variable := variable_of(statement)) is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 # Bytes of the PTX fundamental types (PTX ISA, "Types").
 TYPE_BYTES = {
@@ -156,6 +158,7 @@ class Function:
     variables: list[Variable] = field(default_factory=list)
     body: list[Instruction | str] = field(default_factory=list)  # a str is a label
     max_threads: int = 0
+    files: dict[int, int] = field(default_factory=dict)  # by line of the source; 0 where code of several files has it
 
 
 @dataclass
@@ -167,3 +170,12 @@ class Module:
     functions: dict[str, Function] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
+
+    def file_names(self, functions: Iterable[Function]) -> dict[int, str]:
+        """The file of each source line, without its folder, where all code of the line is of one file."""
+        found: dict[int, str] = {}
+        for function in functions:
+            for line, number in function.files.items():
+                name = PurePath(self.files.get(number, "")).name
+                found[line] = name if found.get(line, name) == name else ""
+        return {line: name for line, name in found.items() if name}

@@ -56,8 +56,8 @@ Allocation* global_range(Context* c, Warp* w, u32 site, u32 lane, u64 address, u
     Allocation* a = find_allocation(address);
     bool inside = a && !a->freed && address + bytes <= a->base + a->bytes;
     if (inside && address % alignment == 0) return a;
-    const char* kind = a && a->freed ? "use-after-free" : inside ? "misaligned" : "out-of-bounds";
-    access_finding(c, w, site, lane, address, bytes, store, "", kind, near_text(address));
+    Use use = store ? Use::WRITE : Use::READ;
+    report({c, w, site, 1u << lane, lane, use, Space::GLOBAL, address, bytes}, global_fault(a, address, bytes));
     return nullptr;
 }
 
@@ -120,7 +120,7 @@ u32 claim(Context* c, Warp* w, u32 site, const Copy& copy, u32 mask) {
     s.requests++, s.wavefront_total += s.passes, s.lane_bytes += (u64)__builtin_popcount(mask) * bytes;
     i64 low = (i64)first + s.low, high = (i64)first + s.high + bytes;
     if (low < 0 || high > (i64)c->shared_bytes || first % bytes || s.misaligned) {
-        u32 fine = careful_shared(c, w, site, target, mask, bytes, true);
+        u32 fine = careful_shared(c, w, site, target, mask, bytes, Use::WRITE, true);
         for (u32 bits = c->checks ? fine : 0; bits; bits &= bits - 1)
             fill_state(c->shared_state + target[__builtin_ctz(bits)], bytes, PENDING);
         return fine;
@@ -133,7 +133,7 @@ u32 claim(Context* c, Warp* w, u32 site, const Copy& copy, u32 mask) {
         u32 at = first + s.run[0].delta;
         if (!cover_write(s, c->shared_state + at, c->shared_readers + at, me)) {
             gather(copy.source, copy.source_bytes, mask, bytes, data);
-            for (u32 n = 0; n < s.runs; n++) shared_write_finding(c, w, site, s, first, s.run[n], bytes, data, bytes);
+            for (u32 n = 0; n < s.runs; n++) look_at_shared_write(c, w, site, s, first, s.run[n], bytes, data, bytes);
         }
         cover_fill(s, c->shared_state + at, PENDING);
         return mask;
@@ -143,7 +143,7 @@ u32 claim(Context* c, Warp* w, u32 site, const Copy& copy, u32 mask) {
         u32 at = first + run.delta;
         if (!mine_or_old(c->shared_state + at, run.bytes, me) || !only(c->shared_readers + at, run.bytes, 0, me)) {
             gather(copy.source, copy.source_bytes, mask, bytes, data);
-            shared_write_finding(c, w, site, s, first, run, bytes, data, bytes);
+            look_at_shared_write(c, w, site, s, first, run, bytes, data, bytes);
         }
         fill_state(c->shared_state + at, run.bytes, PENDING);
     }
@@ -229,7 +229,7 @@ extern "C" void vg_cp_async(Context* c, Warp* w, u32 load_site, u32 store_site, 
     Queue& queue = queue_of(c, w);
     queue.copies.emplace_back();
     Copy& copy = queue.copies.back();
-    copy.bytes = bytes, copy.order = queue.issued++;
+    copy.bytes = bytes, copy.order = queue.issued++, copy.site = store_site;
     u32 whole = 0;
     for (u32 i = 0; i < LANES; i++) {
         copy.group[i] = queue.committed[i], copy.target[i] = target[i], copy.source[i] = source[i];

@@ -16,7 +16,7 @@ struct Copy {
     u8 source_bytes[LANES];  // the rest is filled with zeros
     u32 lanes;               // that did not arrive yet
     u32 bytes;               // of one lane
-    u32 order;
+    u32 order, site;
 };
 
 // One cp.async.mbarrier.arrive: takes place when all that these lanes copied before has arrived.

@@ -80,7 +80,10 @@ struct Resident {
         c.stamp = ++engine().block_count;
         // marks are bytes: two blocks share one only by chance, and never neighbours
         c.block_mark = (u8)(MARK + (u32)(index * 2654435761u >> 7) % 250);
+        u64 nobody = 0;
+        if (!l.block_of[c.block_mark].compare_exchange_strong(nobody, index + 1)) l.block_of[c.block_mark] = SEVERAL;
         c.clock = 0, asleep = false;
+        c.faulty.clear();
         c.l1.clear(), c.l2.clear(), c.misses.clear();
         clear_shared();
         for (Barrier& b : c.barriers) b = Barrier{};
@@ -192,9 +195,8 @@ struct Resident {
     void arrive(Warp* w) {
         u32 expected = w->live & ~w->exited;
         if (w->mask != expected) {
-            report(&l, "divergent-barrier",
-                   "a barrier was reached by some threads of a warp only" +
-                       place(&context, w, barrier_line(w), __builtin_ctz(w->mask)));
+            report(&context, w, "divergent-barrier", "only some threads of a warp reached a barrier", barrier_line(w),
+                   w->mask);
             l.stop = true;
             return;
         }
@@ -231,17 +233,19 @@ struct Resident {
     }
 
     void deadlock() {
-        for (u32 i = 0; i < warp_count && !l.stop; i++) {
-            if (state[i] != AT_BARRIER) continue;
-            report(&l, "deadlock", "warps of a block wait at a barrier that the others never reach" +
-                   place(&context, warp(i), barrier_line(warp(i)), __builtin_ctz(warp(i)->mask)));
-            l.stop = true;
+        if (l.stop) return;
+        u32 line = 0;  // of the first warp that waits
+        for (u32 i = 0; i < warp_count; i++) {
+            if (state[i] != AT_BARRIER || (line && barrier_line(warp(i)) != line)) continue;
+            line = barrier_line(warp(i));
+            report(&context, warp(i), "deadlock", "warps of a block wait at a barrier that the others never reach", line,
+                   warp(i)->mask);
         }
+        l.stop = true;
     }
 
     void trap(Warp* w) {
-        if (!l.stop)
-            report(&l, "trap", "the kernel executed trap" + place(&context, w, line_of(w), __builtin_ctz(w->mask | 1u << 31)));
+        if (!l.stop) report(&context, w, "trap", "the kernel executed trap", line_of(w), w->mask);
         l.stop = true;
     }
 
@@ -255,7 +259,7 @@ struct Resident {
             Warp* w = warp(i);
             u32 alive = w->live & ~w->exited;
             if (!alive) continue;
-            report(&l, "time-out", "still running" + place(&context, w, line_of(w), __builtin_ctz(alive)));
+            report(&context, w, "time-out", "still running", line_of(w), alive & -alive);
             return;
         }
     }

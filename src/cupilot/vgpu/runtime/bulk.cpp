@@ -27,12 +27,12 @@ void count_bulk(Context* c, u32 site, Space space, u64 address, u32 bytes, bool 
     }
 }
 
-bool shared_range(Context* c, Warp* w, u32 site, u32 lane, u64 address, u32 bytes) {
+bool shared_range(Context* c, Warp* w, u32 site, u32 lane, u64 address, u32 bytes, Use use) {
     u32 ends[LANES];
     for (u64 at : {address, address + bytes - GRAIN}) {
         // addresses beyond 32 bits are out of bounds as well
         ends[lane] = (u32)std::min<u64>(at, FULL - GRAIN + 1);
-        if (!careful_shared(c, w, site, ends, 1u << lane, GRAIN, false)) return false;
+        if (!careful_shared(c, w, site, ends, 1u << lane, GRAIN, use, false)) return false;
     }
     return true;
 }
@@ -49,7 +49,7 @@ struct Issue {
 
     bool read(const Bulk& b) const {
         if (b.from_shared) {
-            if (!shared_range(c, w, load_site, b.lane, b.source, b.bytes)) return false;
+            if (!shared_range(c, w, load_site, b.lane, b.source, b.bytes, Use::READ)) return false;
             if (c->checks) {
                 touch(c, b.source, b.bytes);
                 check_shared_read(c, w, load_site, one_run(b.lane, b.bytes), (u32)b.source, b.bytes);
@@ -77,14 +77,14 @@ struct Issue {
             count_bulk(c, store_site, Space::GLOBAL, b.target, b.bytes, true);
             return true;
         }
-        if (!shared_range(c, w, store_site, b.lane, b.target, b.bytes)) return false;
+        if (!shared_range(c, w, store_site, b.lane, b.target, b.bytes, Use::WRITE)) return false;
         if (b.reduce) return true;
         count_bulk(c, store_site, Space::SHARED, b.target, b.bytes, true);
         if (!c->checks) return true;
         touch(c, b.target, b.bytes);
         u8* state = c->shared_state + b.target;
         if (!mine_or_old(state, b.bytes, warp_mark(w)) || !only(c->shared_readers + b.target, b.bytes, 0, warp_mark(w)))
-            shared_write_finding(c, w, store_site, s, (u32)b.target, s.run[0], b.bytes, data, b.bytes);
+            look_at_shared_write(c, w, store_site, s, (u32)b.target, s.run[0], b.bytes, data, b.bytes);
         fill_state(state, b.bytes, PENDING);
         return true;
     }
@@ -129,8 +129,8 @@ extern "C" void vg_bulk_copy(Context* c, Warp* w, u32 load_site, u32 store_site,
                with_barrier ? barrier[lane] : NO_BARRIER, (spaces & 1) != 0, (spaces & 2) != 0, operation, item, false};
         if (with_barrier && !is_barrier(c, w, store_site, lane, b.barrier)) continue;
         if (b.bytes % GRAIN)
-            access_finding(c, w, store_site, lane, b.target, b.bytes, true, "", "misaligned",
-                           "; sizes are multiples of 16");
+            report({c, w, store_site, 1u << lane, lane, Use::WRITE, b.to_shared ? Space::SHARED : Space::GLOBAL, b.target, b.bytes},
+                   Fault::MISALIGNED, "sizes are multiples of 16");
         if (!b.bytes) continue;
         b.denied = b.bytes % GRAIN || !issue.read(b) || !issue.write(b);
         queue.bulks.push_back(b), async_state(c).with_barrier += with_barrier;

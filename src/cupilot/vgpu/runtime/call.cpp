@@ -22,7 +22,7 @@ static bool time_is_up(Context* c, Warp* w, u32 line) {
     if ((++calls & 1023) || c->launch->stop) return c->launch->stop;
     if (e.settings.deadline_s <= 0 || steady_seconds() < e.settings.deadline_s) return false;
     c->launch->stop = true, c->launch->error = 702, e.timed_out = true;  // cudaErrorLaunchTimeout
-    report(c->launch, "time-out", "still running" + place(c, w, line, __builtin_ctz(w->mask)));
+    report(c, w, "time-out", "still running", line, w->mask & -w->mask);
     return true;
 }
 
@@ -30,14 +30,13 @@ static bool time_is_up(Context* c, Warp* w, u32 line) {
 extern "C" u32 vg_enter(Context* c, Warp* w, u32 need, u32 limit, u32 depth, u32 line) {
     if (time_is_up(c, w, line)) return 0;
     if ((u64)w->frame + need <= limit && w->sp + 80 <= depth) return 1;
-    if (!c->launch->stop)
-        report(c->launch, "stack-overflow", "calls are nested too deeply" + place(c, w, line, __builtin_ctz(w->mask)));
+    if (!c->launch->stop) report(c, w, "stack-overflow", "calls are nested too deeply", line, w->mask);
     c->launch->stop = true, c->launch->error = 719;
     return 0;
 }
 
 extern "C" void vg_bad_call(Context* c, Warp* w) {
-    report(c->launch, "bad-call", "a call through a pointer that is not a device function's" + place(c, w, 0, __builtin_ctz(w->mask)));
+    report(c, w, "bad-call", "a call through a pointer that is not a device function's", 0, w->mask);
     c->launch->stop = true, c->launch->error = 718;  // cudaErrorInvalidPc
 }
 
@@ -117,7 +116,7 @@ extern "C" void vg_call_assertfail(Context* c, Warp* w, u32 mask, u32 line, u32 
                        std::to_string(take(c, w, number, lane, 4)) + ": " +
                        text_at(c, w, lane, take(c, w, function, lane, 8)) + ": assertion `" +
                        text_at(c, w, lane, take(c, w, message, lane, 8)) + "` failed";
-    report(c->launch, "assert", text + place(c, w, line, lane));
+    report(c, w, "assert", text, line, mask);
     c->launch->stop = true, c->launch->error = 710;  // cudaErrorAssert
 }
 
@@ -133,6 +132,6 @@ extern "C" void vg_call_free(Context* c, Warp* w, u32 mask, u32 line, u32 pointe
         u32 lane = __builtin_ctz(bits);
         u64 address = take(c, w, pointer, lane, 8);
         if (address && !release(address))
-            report(c->launch, "bad-free", "free of a pointer that malloc did not give" + place(c, w, line, lane));
+            report(c, w, "bad-free", "free of a pointer that malloc did not give", line, 1u << lane);
     }
 }

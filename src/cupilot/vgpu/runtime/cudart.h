@@ -30,7 +30,7 @@ struct Buffer { u64 bytes; cudaMemoryType type; unsigned flags; };
 // By stream: the last of its work that comes before.
 using Order = std::map<u64, u64>;
 // Work that neither the host nor the default stream has waited for.
-struct SideWork { u64 stream, number; std::string what; };
+struct SideWork { u64 stream, number; std::string what, kernel; };
 
 struct Graph;
 struct Node;
@@ -127,7 +127,7 @@ cudaError_t launch_in(cudaStream_t stream, Registered* r, const LaunchShape& sha
 // Work in a stream: done now, or recorded while the stream is captured.
 cudaError_t submit(cudaStream_t stream, cudaGraphNodeType type, const std::function<cudaError_t()>& work);
 // Every piece of work in a stream begins with this; refused after the wrapper has returned.
-cudaError_t begin_work(cudaStream_t stream, const std::string& what);
+cudaError_t begin_work(cudaStream_t stream, const std::string& what, const std::string& kernel = "");
 // The host or the default stream waits.
 void wait_for(const Order& order);
 void wait_for_stream(cudaStream_t stream);

@@ -1,5 +1,4 @@
 // How the worker process steers the runtime and asks what happened. Mirrored in cupilot/vgpu/machine.py.
-#include <cxxabi.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -7,11 +6,11 @@
 #include <cstring>
 
 #include "cudart.h"
+#include "findings.h"
 #include "print.h"
 
 constexpr u32 PROGRAM_FINDINGS = 50;  // that are told of a whole program
 
-struct FindingView { const char* kind; const char* message; };
 struct SiteView { u64 requests, sectors, wavefronts, lane_bytes; };
 struct LaunchView {
     const char* kernel;
@@ -21,29 +20,12 @@ struct LaunchView {
     u64 basic_blocks, sites, allocations;
 };
 
-// A message with the kernel's name as the program's author wrote it.
-static std::string readable(const std::string& message) {
-    static const std::string mark = "kernel _Z";
-    size_t start = message.find(mark);
-    if (start == std::string::npos) return message;
-    start += mark.size() - 2;
-    size_t end = message.find_first_not_of(
-        "_$.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", start);
-    if (end == std::string::npos) end = message.size();
-    char* name = abi::__cxa_demangle(message.substr(start, end - start).c_str(), nullptr, nullptr, nullptr);
-    if (!name) return message;
-    std::string out = message.substr(0, start) + name + message.substr(end);
-    free(name);
-    return out;
-}
-
 // Findings reach the journal as they are made, so that a program that crashes afterwards does not take them along.
 void write_journal() {
     Runtime& r = runtime();
     if (r.journal < 0) return;
     for (; r.journalled < engine().findings.size(); r.journalled++) {
-        const Finding& f = engine().findings[r.journalled];
-        std::string entry = f.kind + '\0' + readable(f.message) + '\0';
+        std::string entry = to_json(engine().findings[r.journalled]) + '\n';
         if (write(r.journal, entry.data(), entry.size()) < 0) return;
     }
 }
@@ -68,7 +50,7 @@ void vgc_settings(u64 sample_budget, double seconds_left, u32 threads) {
 
 void vgc_checks(int on) { engine().settings.checks = on != 0; }
 
-// From now on a whole program runs in this process; its findings go to a file (kind, NUL, message, NUL, ...).
+// From now on a whole program runs in this process; its findings go to a file, a line of JSON each.
 int vgc_program(const char* journal) {
     runtime().program = true;
     engine().settings.program = true, engine().settings.findings_limit = PROGRAM_FINDINGS;
@@ -104,7 +86,16 @@ int vgc_launch_kernel(u32 image, const char* name, const u32* grid, const u32* b
 }
 
 void vgc_kernel_allocates(u32 id) { runtime().kernels[id]->allocates = true; }
-void vgc_kernel_error(u32 id, const char* message) { runtime().kernels[id]->error = message; }
+void vgc_kernel_error(u32 id, const char* text, u32 line, const char* file) {
+    KernelInfo& k = *runtime().kernels[id];
+    k.error = text, k.error_line = line;
+    if (line && *file) k.files[line] = file;
+}
+
+// The lines of a kernel's code that are in a file.
+void vgc_kernel_file(u32 id, const char* name, u32 count, const u32* lines) {
+    for (u32 i = 0; i < count; i++) runtime().kernels[id]->files[lines[i]] = name;
+}
 
 void vgc_kernel(u32 id, void* function, u32 warp_bytes, u32 local_bytes, u32 takes_turns, u32 shared_bytes, u32 param_bytes,
                 u32 max_threads, u32 params, const u32* offsets, const u32* sizes, u32 blocks, const u32* instructions,
@@ -175,8 +166,11 @@ u64 vgc_operations() { return engine().operations.size(); }
 // The error that nobody has asked for yet, of a call or of a kernel.
 int vgc_last_error() { return settled() != cudaSuccess ? runtime().sticky : last_error; }
 
-void vgc_finding(u64 i, FindingView* out) {
-    *out = {engine().findings[i].kind.c_str(), engine().findings[i].message.c_str()};
+// As JSON; valid until the next call.
+const char* vgc_finding(u64 i) {
+    static auto* text = new std::string;
+    *text = to_json(engine().findings[i]);
+    return text->c_str();
 }
 
 u64 vgc_operation(u64 i, const char** kind) {

@@ -49,7 +49,7 @@ bool reachable(const void* pointer, size_t bytes, bool on_device) {
 cudaError_t move(void* to, const void* from, size_t bytes, Sides s) {
     if (!reachable(to, bytes, s.to_device) || !reachable(from, bytes, s.from_device)) return cudaErrorInvalidValue;
     if (engine().settings.checks && is_left_over((u64)from, bytes))
-        report(nullptr, "left-over", "copy of " + std::to_string(bytes) + " bytes that an earlier call wrote, and this one did not");
+        report("left-over", "copy of " + std::to_string(bytes) + " bytes that an earlier call wrote, and this one did not");
     memmove(to, from, bytes);
     if (find_allocation((u64)to)) mark_written((u64)to, bytes);
     return cudaSuccess;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cudart.h"
+#include "findings.h"
 
 namespace {
 
@@ -34,7 +35,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* function)
     REQUIRE(r && out, cudaErrorInvalidDeviceFunction);
     KernelInfo* k = kernel_of(r);
     if (!k->function) {
-        report(nullptr, "unsupported", k->error);
+        report_untranslated(*k);
         write_journal();
         return fail(cudaErrorNotSupported);
     }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cudart.h"
+#include "findings.h"
 #include "print.h"
 
 Runtime& runtime() {
@@ -45,7 +46,7 @@ cudaError_t check_function(Registered* r) {
     if (!r) return cudaErrorInvalidDeviceFunction;
     KernelInfo* k = kernel_of(r);
     if (k->function) return cudaSuccess;
-    report(nullptr, "unsupported", k->error);
+    report_untranslated(*k);
     write_journal();
     return cudaErrorNotSupported;
 }
@@ -70,7 +71,7 @@ cudaError_t run(Registered* r, const LaunchShape& s, void** args, u32 resident) 
 }  // namespace
 
 cudaError_t unsupported(const std::string& what) {
-    report(nullptr, "unsupported", "unsupported on the virtual GPU: the runtime call " + what);
+    report("unsupported", "unsupported on the virtual GPU: the runtime call " + what);
     write_journal();
     return fail(cudaErrorNotSupported);
 }
@@ -131,7 +132,7 @@ cudaError_t launch(Registered* r, const LaunchShape& shape, void** args) {
 cudaError_t launch_in(cudaStream_t stream, Registered* r, const LaunchShape& shape, void** args) {
     REQUIRE(known_stream(stream), cudaErrorInvalidResourceHandle);
     if (!capturing(stream)) {
-        if (cudaError_t error = begin_work(stream, "kernel " + (r ? r->name : ""))) return error;
+        if (cudaError_t error = begin_work(stream, "a launch", r ? r->name : "")) return error;
         return launch(r, shape, args);
     }
     if (cudaError_t error = check_function(r)) return fail(error);

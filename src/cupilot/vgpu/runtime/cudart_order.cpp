@@ -27,15 +27,15 @@ bool covers(const Order& order, const SideWork& work) {
 
 }  // namespace
 
-cudaError_t begin_work(cudaStream_t stream, const std::string& what) {
+cudaError_t begin_work(cudaStream_t stream, const std::string& what, const std::string& kernel) {
     Runtime& r = runtime();
     if (r.returned) {
-        report(nullptr, "unordered", "work that begins after the wrapper returned: " + what);
+        report("unordered", "work that begins after the wrapper returned: " + what, kernel);
         return fail(cudaErrorNotPermitted);
     }
     Stream* s = side_stream(stream);
     if (!s || r.program) return cudaSuccess;
-    r.side_work.push_back({s->id, ++r.works, what});
+    r.side_work.push_back({s->id, ++r.works, what, kernel});
     s->order[s->id] = r.works, s->asked = false;
     return cudaSuccess;
 }
@@ -80,7 +80,7 @@ extern "C" void vgc_end() {
     std::set<u64> told;
     for (const SideWork& work : runtime().side_work)
         if (told.insert(work.stream).second)
-            report(nullptr, "unordered", "work on a stream that nothing waits for: " + work.what);
+            report("unordered", "work on a stream that nothing waits for: " + work.what, work.kernel);
     runtime().side_work.clear();
     runtime().returned = true;
 }

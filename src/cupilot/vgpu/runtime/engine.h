@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -129,7 +130,6 @@ enum Wanted : u32 { WIDE_8 = 1, WIDE_16 = 2, SAME_ADDRESS = 4 };
 struct Site {
     // the pattern
     u32 mask = 0, valid = 0, in_shared = 0;
-    u32 told = 0;          // findings that were reported, by kind
     bool relaxed = false;  // volatile and the like: meant to race
     bool even = false;     // all lanes, the same distance from each to the next
     Kind kind = GENERAL;
@@ -170,8 +170,13 @@ struct Site {
 void add_up(Site& s);
 void operator+=(Counted& to, const Counted& from);
 
+enum class Space : u32 { GLOBAL, SHARED, GENERIC, LOCAL };
+enum class Use : u32 { READ, WRITE, UPDATE };  // UPDATE: atomically
+
 struct SiteInfo {
-    u32 line, bytes, store, shared, relaxed, wanted;
+    u32 line, bytes, store;
+    Space space;
+    u32 relaxed, wanted;
 };
 
 // --- kernels --------------------------------------------------------------------------------
@@ -192,7 +197,9 @@ struct KernelInfo {
     bool takes_turns = false;  // lanes that part may go on in any order
     bool allocates = false;    // calls malloc or free, which other host threads must not see half done
     u32 max_dynamic_shared = 48 << 10;
-    std::string error;  // why it could not be translated
+    std::map<u32, std::string> files;  // by line, where it is the same for all code of that line
+    std::string error;                 // why it could not be translated, and where
+    u32 error_line = 0;
 };
 
 struct StackEntry { u32 pc, mask, rpc, frame, saved, pad[3]; };
@@ -227,6 +234,12 @@ struct Barrier {
     u32 result_popc = 0, result_any = 0, result_all = 0;
 };
 
+// Threads of the running block, by warp and lane, in which an instruction had one kind of fault.
+struct Faulty {
+    u32 site, fault;
+    u32 lanes[LANES];
+};
+
 struct Context {
     u8* params;
     u8* shared;
@@ -255,15 +268,52 @@ struct Context {
     u8* local;
     u64 local_bytes;  // of one thread
     AsyncState* async;  // copies under way; made when the first one is
+    std::vector<Faulty> faulty;
 };
 static_assert(offsetof(Context, counts) == 64 && offsetof(Context, variables) == 72);
 static_assert(offsetof(Context, sm) == 84 && offsetof(Context, workspace) == 96);
 
 // --- findings -------------------------------------------------------------------------------
 
-struct Finding {
-    std::string kind, message;
+constexpr u32 NO_SITE = FULL;
+
+// The access of a thread; `address` is an offset in shared and local memory. The buffer is the nearest one of global
+// memory, the block's shared memory or the thread's local memory.
+struct MemoryAccess {
+    Use use = Use::READ;
+    Space space = Space::GLOBAL;
+    u32 bytes = 0;
+    u64 address = 0;
+    bool has_buffer = false, freed = false;
+    u64 buffer_bytes = 0;
+    i64 offset = 0;  // in the buffer; negative before it
 };
+
+// The access that another one races with. What is not known has its first value.
+struct OtherAccess {
+    const char* kind = "";     // read, write or copy
+    const char* missing = "";  // what would order the two: barrier, fence or wait
+    bool has_block = false, has_thread = false;
+    u32 block[3] = {}, thread[3] = {};
+    i32 warp = -1;
+    u32 line = 0;
+};
+
+// Something that a kernel or its host code did and must not do. Given to Python as JSON (findings.cpp).
+struct Finding {
+    const char* kind = "";
+    std::string text;  // what the other fields do not say
+    std::string kernel = "", file = "";
+    u32 line = 0;
+    bool has_thread = false, has_access = false, has_other = false;
+    u32 block[3] = {}, thread[3] = {};
+    u64 threads = 0;  // that did the same in this launch
+    MemoryAccess access = {};
+    OtherAccess other = {};
+    u32 site = NO_SITE, launch = 0, kernel_id = 0;
+};
+
+constexpr u64 SEVERAL = ~0ull;
 
 struct LaunchState {
     KernelInfo* kernel = nullptr;
@@ -282,6 +332,7 @@ struct LaunchState {
     u32 number = 0;                // counts launches, from 1
     std::atomic<bool> any_published{false};
     std::atomic<bool> published[256] = {};  // blocks (by mark) whose writes a fence made visible
+    std::atomic<u64> block_of[256] = {};    // by mark: 0, or 1 + the block that has it, or SEVERAL
     int error = 0;  // a cudaError_t
     bool stop = false;
     std::mutex mutex;
@@ -327,8 +378,10 @@ Engine& engine();
 // Generic addresses: windows far outside what a host pointer can be (layout.py mirrors them).
 constexpr u64 SHARED_WINDOW = 1, LOCAL_WINDOW = 2;  // bits 56 and up
 
-void report(LaunchState* launch, const std::string& kind, const std::string& message);
-std::string place(Context* c, Warp* w, u32 site_line, u32 lane);
+// Report what some lanes of a warp did at a source line; reports of one launch that differ in the threads only are one.
+void report(Context* c, Warp* w, const char* kind, const std::string& text, u32 line, u32 lanes);
+// Report what host code did.
+void report(const char* kind, const std::string& text, const std::string& kernel = "");
 
 u64 allocate(u64 bytes, const char* name, bool host = false);
 // The same for the engine's own use: written, in every call.
@@ -352,9 +405,8 @@ struct Opened {
 
 // For instructions that are neither plain loads nor plain stores: one lane's access, checked like any other.
 // Gives the host address, or null after a finding was reported.
-enum class Space : u32 { GLOBAL, SHARED, GENERIC, LOCAL };
-enum class Use : u32 { READ, WRITE, UPDATE };  // UPDATE: atomically
-u8* reach(Context* c, Warp* w, u32 site, u32 lane, Space space, u64 address, u32 bytes, Use use);
+// `lanes`: all that share the address, if there are others.
+u8* reach(Context* c, Warp* w, u32 site, u32 lane, Space space, u64 address, u32 bytes, Use use, u32 lanes = 0);
 // Count one request of the lanes in the mask: sectors, lines, wavefronts, caches.
 void count_request(Context* c, u32 site, Space space, const u64* address, u32 mask, u32 bytes, bool store);
 

@@ -1,61 +1,72 @@
 #include "findings.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <iterator>
 #include <mutex>
-#include <set>
-#include <tuple>
 
-void report(LaunchState* launch, const std::string& kind, const std::string& message) {
+#include "async.h"
+
+namespace {
+
+const char* const KINDS[] = {"out-of-bounds", "misaligned",  "use-after-free", "uninitialized",  "left-over",
+                             "async-race",    "shared-race", "global-race",    "invalid-barrier"};
+
+// A whole program launches a kernel many times: what an instruction does wrong is reported once, for the first launch.
+Finding* known(const Finding& f) {
+    Engine& e = engine();
+    for (Finding& old : e.findings) {
+        bool comparable = old.launch == f.launch || (e.settings.program && f.site != NO_SITE);
+        if (comparable && f.launch && old.kernel_id == f.kernel_id && old.site == f.site && old.line == f.line &&
+            !strcmp(old.kind, f.kind))
+            return &old;
+    }
+    return nullptr;
+}
+
+// Count the threads of a finding that is known already; the engine is locked.
+bool counted(const Finding& f) {
+    Finding* old = known(f);
+    if (old && old->launch == f.launch) old->threads += f.threads;
+    return old;
+}
+
+void add(LaunchState* launch, const Finding& f) {
     Engine& e = engine();
     std::lock_guard<std::mutex> guard(e.mutex);
-    if (e.findings.size() < e.settings.findings_limit) e.findings.push_back({kind, message});
+    if (counted(f)) return;
+    if (e.findings.size() < e.settings.findings_limit) e.findings.push_back(f);
     if (launch && !e.settings.program && e.findings.size() >= e.settings.findings_limit) launch->stop = true;
 }
 
-// A whole program launches a kernel many times: what an instruction does wrong is told once.
-static bool told_before(Context* c, u32 site, u32 bit) {
-    static std::mutex mutex;
-    static auto* known = new std::set<std::tuple<u32, u32, u32>>;
-    if (!engine().settings.program) return false;
-    std::lock_guard<std::mutex> guard(mutex);
-    return !known->insert({c->launch->kernel->id, site, bit}).second;
+Finding finding_at(Context* c, const char* kind, u32 line, u32 lanes) {
+    Finding f;
+    f.kind = kind, f.line = line, f.threads = (u64)__builtin_popcount(lanes);
+    f.launch = c->launch->number, f.kernel_id = c->launch->kernel->id;
+    return f;
 }
 
-std::string place(Context* c, Warp* w, u32 line, u32 lane) {
-    char text[160];
-    snprintf(text, sizeof text, ", line %u, block (%u, %u, %u), thread (%u, %u, %u)", line, c->ctaid[0], c->ctaid[1],
-             c->ctaid[2], w->tid[0][lane], w->tid[1][lane], w->tid[2][lane]);
-    return ", kernel " + c->launch->kernel->name + text;
+void place(Finding& f, Context* c, const Warp* w, u32 lane) {
+    const KernelInfo& kernel = *c->launch->kernel;
+    f.kernel = kernel.name;
+    if (auto it = kernel.files.find(f.line); it != kernel.files.end()) f.file = it->second;
+    f.has_thread = true;
+    for (int i = 0; i < 3; i++) f.block[i] = c->ctaid[i], f.thread[i] = w->tid[i][lane];
 }
 
-void access_finding(Context* c, Warp* w, u32 site, u32 lane, u64 address, u32 bytes, bool store, const char* space,
-                    const char* kind, const std::string& near) {
-    // an instruction is told of once for each thing it does wrong
-    static const char* const KINDS[] = {"out-of-bounds", "misaligned", "use-after-free", "uninitialized", "async-race",
-                                        "shared-race",   "global-race", "invalid-barrier", "left-over"};
-    u32 bit = 0;
-    while (bit < std::size(KINDS) && strcmp(kind, KINDS[bit])) bit++;
-    u32& told = c->sites[site].told;
-    if (told >> bit & 1) return;
-    told |= 1u << bit;
-    char text[160];
-    snprintf(text, sizeof text, "%s %s of %u bytes at 0x%llx%s", kind, store ? "write" : "read", bytes,
-             (unsigned long long)address, space);
-    if (bit < 3) c->launch->error = bit == 1 ? 716 : 700;  // misaligned, or an illegal address
-    if (told_before(c, site, bit)) return;
-    report(c->launch, kind, text + near + place(c, w, c->launch->kernel->sites[site].line, lane));
+// The lanes in which this is the instruction's first such fault in the running block.
+u32 first_time(const Faulting& at, Fault fault) {
+    auto& all = at.c->faulty;
+    auto same = [&](const Faulty& f) { return f.site == at.site && f.fault == (u32)fault; };
+    auto it = std::find_if(all.begin(), all.end(), same);
+    if (it == all.end()) it = all.insert(all.end(), Faulty{at.site, (u32)fault, {}});
+    u32& seen = it->lanes[at.w->index & 31];
+    u32 fresh = at.lanes & ~seen;
+    seen |= at.lanes;
+    return fresh;
 }
 
-void unwritten_finding(Context* c, Warp* w, u32 site, u32 lane, u64 address, u32 bytes, const Allocation* a) {
-    const char* kind = a->left_over ? "left-over" : "uninitialized";
-    std::string why = a->left_over ? "; an earlier call wrote it, this one did not" : "";
-    access_finding(c, w, site, lane, address, bytes, false, "", kind, near_text(address) + why);
-}
-
-// The allocation an address is closest to, for messages.
-static Allocation* nearest_allocation(u64 address) {
+Allocation* nearest_allocation(u64 address) {
     Allocation* best = nullptr;
     u64 distance = ~0ull;
     for (Allocation* a : engine().allocations) {
@@ -65,20 +76,192 @@ static Allocation* nearest_allocation(u64 address) {
     return best;
 }
 
-std::string near_text(u64 address) {
-    Allocation* a = nearest_allocation(address);
-    if (!a) return "";
-    char text[256];
-    i64 past = (i64)(address - a->base) - (i64)a->bytes;
-    const char* freed = a->freed ? "freed " : "";
-    if (past >= 0)
-        snprintf(text, sizeof text, ", %lld bytes after the end of a %s%llu-byte buffer", (long long)past, freed,
-                 (unsigned long long)a->bytes);
-    else if (address >= a->base)
-        snprintf(text, sizeof text, ", %lld bytes into a %s%llu-byte buffer", (long long)(address - a->base), freed,
-                 (unsigned long long)a->bytes);
-    else
-        snprintf(text, sizeof text, ", %lld bytes before a %s%llu-byte buffer", (long long)(a->base - address), freed,
-                 (unsigned long long)a->bytes);
-    return text;
+MemoryAccess access_of(const Faulting& at) {
+    MemoryAccess m;
+    m.use = at.use, m.space = at.space, m.bytes = at.bytes, m.address = at.address;
+    if (at.space == Space::GLOBAL) {
+        Allocation* a = nearest_allocation(at.address);
+        m.has_buffer = a != nullptr;
+        if (a) m.freed = a->freed, m.buffer_bytes = a->bytes, m.offset = (i64)(at.address - a->base);
+    } else {
+        m.has_buffer = true, m.offset = (i64)at.address;
+        m.buffer_bytes = at.space == Space::SHARED ? at.c->shared_bytes : at.c->local_bytes;
+    }
+    return m;
+}
+
+// --- the other access of a race -------------------------------------------------------------
+
+// The line of the only loads or stores of a space that can have left a mark; 0 when they are on several lines. Instructions
+// that were not executed cannot; but requests tell nothing of shared loads in groups, and of other host threads' accesses.
+u32 only_line(Context* c, Space space, bool store) {
+    const auto& sites = c->launch->kernel->sites;
+    bool tells = space == Space::SHARED ? store : engine().settings.threads == 1;
+    u32 line = 0;
+    for (size_t i = 0; i < sites.size(); i++) {
+        const SiteInfo& info = sites[i];
+        if ((info.space != space && info.space != Space::GENERIC) || (info.store != 0) != store) continue;
+        if (info.wanted & SAME_ADDRESS || (tells && !c->sites[i].requests)) continue;  // atomics leave no marks
+        if (!info.line || (line && info.line != line)) return 0;
+        line = info.line;
+    }
+    return line;
+}
+
+void set_block(OtherAccess& other, u64 index, const u32 grid[3]) {
+    other.has_block = true;
+    other.block[0] = (u32)(index % grid[0]), other.block[1] = (u32)(index / grid[0] % grid[1]);
+    other.block[2] = (u32)(index / grid[0] / grid[1]);
+}
+
+void set_thread(OtherAccess& other, Context* c, const Warp* w, u32 lane, u32 site) {
+    other.has_thread = true, other.warp = (i32)w->index, other.line = c->launch->kernel->sites[site].line;
+    for (int i = 0; i < 3; i++) other.thread[i] = w->tid[i][lane];
+}
+
+// The copy under way to some bytes of shared memory.
+void find_copy(OtherAccess& other, const Faulting& at) {
+    auto meets = [&](u64 target, u64 bytes) { return target < at.address + at.bytes && at.address < target + bytes; };
+    if (!at.c->async) return;
+    for (const Queue& queue : at.c->async->queues) {
+        for (size_t n = queue.first; n < queue.copies.size(); n++)
+            for (u32 bits = queue.copies[n].lanes; bits; bits &= bits - 1)
+                if (u32 lane = (u32)__builtin_ctz(bits); meets(queue.copies[n].target[lane], queue.copies[n].bytes))
+                    return set_thread(other, at.c, queue.warp, lane, queue.copies[n].site);
+        for (const Bulk& bulk : queue.bulks)
+            if (bulk.to_shared && meets(bulk.target, bulk.bytes)) return set_thread(other, at.c, queue.warp, bulk.lane, bulk.site);
+    }
+}
+
+OtherAccess other_of(const Faulting& at, Fault fault) {
+    OtherAccess other;
+    LaunchState& l = *at.c->launch;
+    other.kind = at.stored ? "write" : "read";
+    if (fault == Fault::GLOBAL_RACE) {
+        other.missing = "fence", other.line = only_line(at.c, Space::GLOBAL, at.stored);
+        u64 number = at.mark == MANY ? 0 : l.block_of[at.mark].load(std::memory_order_relaxed);
+        if (number && number != SEVERAL) set_block(other, number - 1, l.grid);
+        return other;
+    }
+    other.has_block = true, memcpy(other.block, at.c->ctaid, sizeof other.block);
+    if (fault == Fault::ASYNC_RACE) {
+        other.kind = "copy", other.missing = "wait";
+        find_copy(other, at);
+        return other;
+    }
+    other.missing = "barrier", other.line = only_line(at.c, Space::SHARED, at.stored);
+    if (at.mark >= MARK && at.mark < MARK + 32) other.warp = at.mark - MARK;
+    return other;
+}
+
+// --- JSON -----------------------------------------------------------------------------------
+
+constexpr size_t LONGEST = 16384;
+
+// Texts may hold anything: names and messages are the candidate's. Bytes that are not ASCII stay as they are.
+std::string quoted(const std::string& text) {
+    std::string out = "\"";
+    for (char letter : text.substr(0, LONGEST)) {
+        char code[8];
+        snprintf(code, sizeof code, "\\u%04x", (u8)letter);
+        bool plain = (u8)letter >= 0x20 && letter != '"' && letter != '\\' && letter != 0x7f;
+        out += plain ? std::string(1, letter) : code;
+    }
+    return out + '"';
+}
+
+std::string triple(bool known, const u32 n[3]) {
+    if (!known) return "null";
+    return "[" + std::to_string(n[0]) + "," + std::to_string(n[1]) + "," + std::to_string(n[2]) + "]";
+}
+
+std::string to_json(const MemoryAccess& m) {
+    static const char* const USES[] = {"read", "write", "atomic"};
+    static const char* const SPACES[] = {"global", "shared", "generic", "local"};
+    return std::string("{\"kind\":\"") + USES[(u32)m.use] + "\",\"space\":\"" + SPACES[(u32)m.space] +
+           "\",\"bytes\":" + std::to_string(m.bytes) + ",\"address\":" + std::to_string(m.address) +
+           ",\"buffer_bytes\":" + (m.has_buffer ? std::to_string(m.buffer_bytes) : "null") +
+           ",\"offset\":" + (m.has_buffer ? std::to_string(m.offset) : "null") +
+           ",\"freed\":" + (m.freed ? "true" : "false") + "}";
+}
+
+std::string to_json(const OtherAccess& o) {
+    return "{\"kind\":" + quoted(o.kind) + ",\"missing\":" + quoted(o.missing) +
+           ",\"block\":" + triple(o.has_block, o.block) + ",\"thread\":" + triple(o.has_thread, o.thread) +
+           ",\"warp\":" + (o.warp < 0 ? "null" : std::to_string(o.warp)) + ",\"line\":" + std::to_string(o.line) + "}";
+}
+
+}  // namespace
+
+// Fields of cupilot.records.Finding.
+std::string to_json(const Finding& f) {
+    return "{\"kind\":" + quoted(f.kind) + ",\"text\":" + quoted(f.text) + ",\"kernel\":" + quoted(f.kernel) +
+           ",\"file\":" + quoted(f.file) + ",\"line\":" + std::to_string(f.line) +
+           ",\"block\":" + triple(f.has_thread, f.block) + ",\"thread\":" + triple(f.has_thread, f.thread) +
+           ",\"threads\":" + std::to_string(f.threads) + ",\"access\":" + (f.has_access ? to_json(f.access) : "null") +
+           ",\"other\":" + (f.has_other ? to_json(f.other) : "null") + "}";
+}
+
+void report(const char* kind, const std::string& text, const std::string& kernel) {
+    Finding f;
+    f.kind = kind, f.text = text, f.kernel = kernel;
+    add(nullptr, f);
+}
+
+void report(Context* c, Warp* w, const char* kind, const std::string& text, u32 line, u32 lanes) {
+    lanes = lanes ? lanes : 1u << 31;
+    Finding f = finding_at(c, kind, line, lanes);
+    f.text = text;
+    place(f, c, w, (u32)__builtin_ctz(lanes));
+    add(c->launch, f);
+}
+
+void report(const Faulting& at, Fault fault, const char* text) {
+    LaunchState& l = *at.c->launch;
+    if (fault <= Fault::USE_AFTER_FREE) l.error = fault == Fault::MISALIGNED ? 716 : 700;  // or an illegal address
+    u32 fresh = first_time(at, fault);
+    if (!fresh) return;
+    Finding f = finding_at(at.c, KINDS[(u32)fault], l.kernel->sites[at.site].line, fresh);
+    f.site = at.site;
+    {
+        std::lock_guard<std::mutex> guard(engine().mutex);
+        if (counted(f)) return;
+    }
+    f.text = text, f.access = access_of(at), f.has_access = true;
+    f.has_other = fault == Fault::ASYNC_RACE || fault == Fault::SHARED_RACE || fault == Fault::GLOBAL_RACE;
+    if (f.has_other) f.other = other_of(at, fault);
+    place(f, at.c, at.w, at.lane);
+    add(&l, f);
+}
+
+void Faults::add(u32 lane, i64 delta, Fault fault, u8 mark, bool stored) {
+    if (!all_ || delta < delta_) lane_ = lane, delta_ = delta, fault_ = fault, mark_ = mark, stored_ = stored;
+    all_ |= 1u << lane, lanes_[(u32)fault] |= 1u << lane;
+}
+
+void Faults::report(Context* c, Warp* w, u32 site, const Site& s, Use use, Space space, u64 first, u32 bytes) const {
+    if (!all_) return;
+    u64 address = first + (u64)s.delta[lane_];
+    ::report({c, w, site, lanes_[(u32)fault_], lane_, use, space, address, bytes, mark_, stored_}, fault_);
+}
+
+u32 lanes_in(const Site& s, Run run) {
+    u32 lanes = 0;
+    for (u32 bits = s.mask; bits; bits &= bits - 1) {
+        i64 delta = s.delta[__builtin_ctz(bits)];
+        if (delta >= run.delta && delta < (i64)run.delta + run.bytes) lanes |= bits & -bits;
+    }
+    return lanes;
+}
+
+void report_untranslated(const KernelInfo& kernel) {
+    Finding f;
+    f.kind = "unsupported", f.text = kernel.error, f.kernel = kernel.name, f.line = kernel.error_line;
+    if (auto it = kernel.files.find(f.line); it != kernel.files.end()) f.file = it->second;
+    add(nullptr, f);
+}
+
+Fault global_fault(const Allocation* a, u64 address, u32 bytes) {
+    if (a && a->freed) return Fault::USE_AFTER_FREE;
+    return a && address + bytes <= a->base + a->bytes ? Fault::MISALIGNED : Fault::OUT_OF_BOUNDS;
 }

@@ -22,32 +22,22 @@ bool visible(Context* c, u8 mark) {
                         : l.published[mark].load(std::memory_order_relaxed);
 }
 
-void race(Context* c, Warp* w, u32 site, const Site& s, u64 first, i64 delta, u32 bytes, bool store, const char* what) {
-    u64 at = first + delta;
-    access_finding(c, w, site, lane_at(s, delta, bytes), at, bytes, store, "", "global-race",
-                   near_text(at) + what);
-}
-
-// One run of a read that is not plainly fine; false after a finding.
-bool look_at_read(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u64 first, Run run, u32 bytes) {
-    u64 offset = first + run.delta - a->base;
+// One run of a read that is not plainly fine.
+void look_at_read(Context* c, const Site& s, const Allocation* a, u64 first, Run run, u32 bytes, Faults& faults) {
     u32 launch = c->launch->number;
-    for (u64 b = 0; b < run.bytes; b++) {
-        u8 state = state_of(a->writers, offset + b);
-        bool marked = a->writers.launches[(offset + b) / PAGE] == launch;
-        if (state == NEVER && !a->all_written && !a->sampled) {
-            u32 lane = lane_at(s, run.delta + (i64)b, bytes);
-            u64 at = first + s.delta[lane];
-            if (!every(a->writers, at - a->base, bytes, none_written)) continue;
-            unwritten_finding(c, w, site, lane, at, bytes, a);
-            return false;
-        }
-        if (!s.relaxed && marked && state >= MARK && state != c->block_mark && !visible(c, state)) {
-            race(c, w, site, s, first, run.delta + (i64)b, bytes, false, "; another block wrote it in this launch");
-            return false;
+    for (u32 bits = lanes_in(s, run); bits; bits &= bits - 1) {
+        u32 lane = __builtin_ctz(bits);
+        u64 offset = first + s.delta[lane] - a->base;
+        for (u64 b = 0; b < bytes; b++) {
+            u8 state = state_of(a->writers, offset + b);
+            bool marked = a->writers.launches[(offset + b) / PAGE] == launch;
+            bool unwritten = state == NEVER && !a->all_written && !a->sampled && every(a->writers, offset, bytes, none_written);
+            bool raced = !s.relaxed && marked && state >= MARK && state != c->block_mark && !visible(c, state);
+            if (!unwritten && !raced) continue;
+            faults.add(lane, s.delta[lane] + (i64)b, raced ? Fault::GLOBAL_RACE : unwritten_fault(a), state, true);
+            break;
         }
     }
-    return true;
 }
 
 }  // namespace
@@ -55,21 +45,27 @@ bool look_at_read(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u
 void check_read(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u64 first, u32 bytes) {
     u32 launch = c->launch->number;
     bool contested = a->store_launch == launch;
+    Faults faults;
     for (u32 n = 0; n < s.runs; n++) {
         Run run = s.run[n];
         u64 offset = first + run.delta - a->base;
         if (contested) settle_pages(a, launch, offset, run.bytes);
+        if (faults.any()) {  // count the other threads
+            look_at_read(c, s, a, first, run, bytes, faults);
+            continue;
+        }
         bool fine = every(a->writers, offset, run.bytes, [&](const u8* state, u64 count) {
             return !contested       ? marked_written(state, count)
                    : a->all_written ? mine_or_old(state, count, c->block_mark)
                                     : only(state, count, WRITTEN, c->block_mark);
         });
-        if (!fine && !look_at_read(c, w, site, s, a, first, run, bytes)) return;
-        if (contested && !s.relaxed) {
+        if (!fine) look_at_read(c, s, a, first, run, bytes, faults);
+        if (contested && !s.relaxed && !faults.any()) {
             bring_up(a->readers, launch, offset, run.bytes, forget_readers);
             mark_reads(a->readers, offset, run.bytes, c->block_mark);
         }
     }
+    faults.report(c, w, site, s, Use::READ, Space::GLOBAL, first, bytes);
 }
 
 // Writing what is there already harms nobody, whoever wrote it.
@@ -79,9 +75,28 @@ static bool same_value(const Site& s, u64 first, const void* data, u32 item, u32
     return true;
 }
 
+// One run of a write that is not plainly fine.
+static void look_at_write(Context* c, const Site& s, const Allocation* a, u64 first, Run run, u32 bytes, const void* data,
+                          u32 item, bool was_read, Faults& faults) {
+    for (u32 bits = lanes_in(s, run); bits; bits &= bits - 1) {
+        u32 lane = __builtin_ctz(bits);
+        if (same_value(s, first, data, item, bytes, lane)) continue;
+        u64 offset = first + s.delta[lane] - a->base;
+        for (u64 b = 0; b < bytes; b++) {
+            u8 writer = state_of(a->writers, offset + b), reader = was_read ? state_of(a->readers, offset + b) : 0;
+            bool by_other = writer >= MARK && writer != c->block_mark && !visible(c, writer);
+            bool read_by_other = reader >= MARK && reader != c->block_mark && !visible(c, reader);
+            if (!by_other && !read_by_other) continue;
+            faults.add(lane, s.delta[lane] + (i64)b, Fault::GLOBAL_RACE, by_other ? writer : reader, by_other);
+            break;
+        }
+    }
+}
+
 void check_write(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u64 first, u32 bytes, const void* data,
                  u32 item) {
     u32 launch = c->launch->number;
+    Faults faults;
     a->stored = true, a->store_launch = launch;
     for (u32 n = 0; n < s.runs; n++) {
         Run run = s.run[n];
@@ -94,38 +109,28 @@ void check_write(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u6
             auto unread = [&](const u8* state, u64 count) { return only(state, count, NEVER, c->block_mark); };
             bool fine = every(a->writers, offset, run.bytes, mine) &&
                         (!was_read || every(a->readers, offset, run.bytes, unread));
-            for (u64 b = 0; !fine && b < run.bytes; b++) {
-                u8 writer = state_of(a->writers, offset + b), reader = was_read ? state_of(a->readers, offset + b) : 0;
-                bool by_other = writer >= MARK && writer != c->block_mark && !visible(c, writer);
-                bool read_by_other = reader >= MARK && reader != c->block_mark && !visible(c, reader);
-                if (!by_other && !read_by_other) continue;
-                u32 lane = lane_at(s, run.delta + (i64)b, bytes);
-                if (same_value(s, first, data, item, bytes, lane)) continue;
-                race(c, w, site, s, first, run.delta + (i64)b, bytes, true,
-                     by_other ? "; another block wrote it in this launch" : "; another block read it in this launch");
-                fine = true;
-            }
+            if (!fine) look_at_write(c, s, a, first, run, bytes, data, item, was_read, faults);
         }
         fill(a->writers, offset, run.bytes, s.relaxed ? (u8)WRITTEN : c->block_mark);
     }
+    faults.report(c, w, site, s, Use::WRITE, Space::GLOBAL, first, bytes);
 }
 
 u32 careful_lanes(Context* c, Warp* w, u32 site, const u64* address, u32 mask, u32 bytes, bool store, bool counted) {
-    u32 fine = 0;
-    bool told = false;
+    u32 fine = 0, faulty[3] = {}, first_faulty = LANES;
     for (u32 bits = mask; bits; bits &= bits - 1) {
         u32 i = __builtin_ctz(bits);
         Allocation* a = find_allocation(address[i]);
         bool inside = a && !a->freed && address[i] + bytes <= a->base + a->bytes;
-        bool aligned = address[i] % bytes == 0;
-        if (inside && aligned) {
+        if (inside && address[i] % bytes == 0)
             fine |= 1u << i;
-        } else if (!told) {
-            told = true;
-            const char* kind = a && a->freed ? "use-after-free" : inside ? "misaligned" : "out-of-bounds";
-            access_finding(c, w, site, i, address[i], bytes, store, "", kind, near_text(address[i]));
-        }
+        else
+            faulty[(u32)global_fault(a, address[i], bytes)] |= 1u << i, first_faulty = std::min(first_faulty, i);
     }
+    for (u32 fault = 0; fault < 3; fault++)
+        if (first_faulty < LANES && faulty[fault] >> first_faulty & 1)
+            report({c, w, site, faulty[fault], first_faulty, store ? Use::WRITE : Use::READ, Space::GLOBAL,
+                    address[first_faulty], bytes}, (Fault)fault);
     // lanes of each buffer form a request of their own
     for (u32 left = fine; left;) {
         u64 first = address[__builtin_ctz(left)];

@@ -7,8 +7,8 @@
 static bool inside(Context* c, Warp* w, u32 site, u32 lane, u64 offset, u32 bytes, bool store) {
     bool in = offset + bytes <= c->local_bytes && offset < c->local_bytes;
     if (in && offset % bytes == 0) return true;
-    access_finding(c, w, site, lane, offset, bytes, store, " of local memory", in ? "misaligned" : "out-of-bounds",
-                   "; a thread has " + std::to_string(c->local_bytes) + " bytes");
+    Use use = store ? Use::WRITE : Use::READ;
+    report({c, w, site, 1u << lane, lane, use, Space::LOCAL, offset, bytes}, in ? Fault::MISALIGNED : Fault::OUT_OF_BOUNDS);
     return false;
 }
 
@@ -48,18 +48,13 @@ static void local_access(Context* c, Warp* w, u32 site, const u64* address, u32 
             memcpy(data, p, V * 4 * LANES);
         return;
     }
-    bool told = false;
     for (u32 bits = mask; bits; bits &= bits - 1) {
         u32 lane = __builtin_ctz(bits);
         u64 offset = address[lane] & ~(0xffull << 56);
-        if (!told || (offset + BYTES <= c->local_bytes && offset % BYTES == 0)) {
-            if (inside(c, w, site, lane, offset, BYTES, STORE)) {
-                move_word<W, V, STORE>(c, w, offset, lane, data);
-                continue;
-            }
-            told = true;
-        }
-        if (!STORE) clear_lane<W, V>((int)lane, data);
+        if (inside(c, w, site, lane, offset, BYTES, STORE))
+            move_word<W, V, STORE>(c, w, offset, lane, data);
+        else if (!STORE)
+            clear_lane<W, V>((int)lane, data);
     }
 }
 

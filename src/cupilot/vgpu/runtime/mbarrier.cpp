@@ -51,22 +51,23 @@ struct Access {
     u32 address = 0;
     Counts n{};
 
-    void tell(const char* kind, const std::string& why) const {
-        access_finding(c, w, site, lane, address, 8, true, " of shared memory", kind, why);
+    Faulting faulting(u8 mark = NEVER) const {
+        return {c, w, site, 1u << lane, lane, Use::UPDATE, Space::SHARED, address, 8, mark, true};
     }
 
-    void invalid(const char* why) const { tell("invalid-barrier", why); }
+    void invalid(const char* why) const { report(faulting(), Fault::INVALID_BARRIER, why); }
 
     bool reach_memory(u64 given, bool generic, Use use) {
         address = (u32)given;
         if (generic && given >> 56 != SHARED_WINDOW) {
-            access_finding(c, w, site, lane, given, 8, true, "", "out-of-bounds",
-                           "; a barrier must be in shared memory");
+            Faulting at = faulting();
+            at.space = Space::GLOBAL, at.address = given;
+            report(at, Fault::OUT_OF_BOUNDS, "a barrier must be in shared memory");
             return false;
         }
         u8 mark = c->checks && (u64)address + 8 <= c->shared_bytes ? c->shared_state[address] : (u8)NEVER;
         if (use == Use::UPDATE && mark >= MARK && mark < MARK + 32 && mark != MARK + w->index)
-            tell("shared-race", "; warp " + std::to_string(mark - MARK) + " wrote it since the last barrier");
+            report(faulting(mark), Fault::SHARED_RACE);
         bool there = reach(c, w, site, lane, Space::SHARED, address, 8, use) != nullptr;
         // what initialised it for others is a barrier, not its use by the warp that did so
         if (there && use == Use::UPDATE && mark == MARK + w->index) memset(c->shared_state + address, mark, 8);
@@ -75,7 +76,7 @@ struct Access {
 
     bool reload() {
         if (decode(word_of(c, address), n)) return true;
-        invalid("; there is no initialised mbarrier");
+        invalid("there is no initialised mbarrier");
         return false;
     }
 
@@ -103,16 +104,16 @@ struct Access {
 
     void arrive(u32 count, bool drop, bool may_complete) {
         if (n.pending < count || !count || (drop && n.expected < count))
-            return invalid("; more arrivals than its phase expects");
+            return invalid("more arrivals than its phase expects");
         n.pending -= count;
         if (drop) n.expected -= count;
         async_state(c).arrived[address].now |= 1u << w->index;
-        if (close() && !may_complete) invalid("; an arrival with .noComplete ended its phase");
+        if (close() && !may_complete) invalid("an arrival with .noComplete ended its phase");
     }
 
     bool expect(i64 bytes) {
         i64 sum = n.tx + bytes;
-        if (sum > (i64)MOST || sum < -(i64)MOST) return invalid("; its count of bytes is out of range"), false;
+        if (sum > (i64)MOST || sum < -(i64)MOST) return invalid("its count of bytes is out of range"), false;
         n.tx = (i32)sum;
         return true;
     }
@@ -180,7 +181,7 @@ extern "C" void vg_mbarrier_init(Context* c, Warp* w, u32 site, const u64* addre
     count(c, site, address, mask);
     each_lane(c, w, site, mask, [&](Access& access, u32 lane) {
         if (!access.reach_memory(address[lane], generic, Use::WRITE)) return;
-        if (!counts[lane] || counts[lane] > MOST) return access.invalid("; a barrier for 1 to 1048575 arrivals");
+        if (!counts[lane] || counts[lane] > MOST) return access.invalid("a barrier for 1 to 1048575 arrivals");
         async_state(c).arrived[access.address] = Arrived{};
         put(c, access.address, Counts{counts[lane], counts[lane], 0, 0});
     });

@@ -128,10 +128,13 @@ static bool in_shared(Space space, u64 address) {
     return space == Space::SHARED || (space == Space::GENERIC && window(address) == SHARED_WINDOW);
 }
 
-static u8* reach_shared(Context* c, Warp* w, u32 site, u32 lane, u32 address, u32 bytes, Use use) {
-    u32 lanes[LANES];
-    lanes[lane] = address;
-    if (!careful_shared(c, w, site, lanes, 1u << lane, bytes, false)) return nullptr;
+static u8* reach_shared(Context* c, Warp* w, u32 site, u32 lane, u32 lanes, u32 address, u32 bytes, Use use) {
+    if ((u64)address + bytes > c->shared_bytes || address % bytes) {
+        u32 addresses[LANES];
+        std::fill_n(addresses, LANES, address);
+        careful_shared(c, w, site, addresses, lanes, bytes, use, false);
+        return nullptr;
+    }
     if (c->checks) {
         Site s;
         s.mask = 1u << lane, s.runs = 1, s.run[0] = {0, bytes}, s.delta[lane] = 0;
@@ -139,8 +142,7 @@ static u8* reach_shared(Context* c, Warp* w, u32 site, u32 lane, u32 address, u3
         s.relaxed = use == Use::UPDATE;
         c->interval_low = std::min(c->interval_low, address), c->interval_high = std::max(c->interval_high, address + bytes);
         if (use == Use::UPDATE && !all_written(c->shared_state + address, bytes))
-            access_finding(c, w, site, lane, address, bytes, false, " of shared memory", "uninitialized",
-                           "; nothing was written there");
+            report({c, w, site, lanes, lane, use, Space::SHARED, address, bytes}, Fault::UNINITIALIZED);
         if (use != Use::WRITE) check_shared_read(c, w, site, s, address, bytes);
         if (use == Use::WRITE) {
             alignas(16) u8 nothing[16 * LANES] = {};
@@ -151,21 +153,21 @@ static u8* reach_shared(Context* c, Warp* w, u32 site, u32 lane, u32 address, u3
     return c->shared + address;
 }
 
-u8* reach(Context* c, Warp* w, u32 site, u32 lane, Space space, u64 address, u32 bytes, Use use) {
-    if (in_shared(space, address)) return reach_shared(c, w, site, lane, (u32)address, bytes, use);
+u8* reach(Context* c, Warp* w, u32 site, u32 lane, Space space, u64 address, u32 bytes, Use use, u32 lanes) {
+    lanes |= 1u << lane;
+    if (in_shared(space, address)) return reach_shared(c, w, site, lane, lanes, (u32)address, bytes, use);
     bool store = use != Use::READ;
     Allocation* a = c->sites[site].allocation;
     if (!a || address < a->base || address + bytes > a->base + a->bytes || a->freed)
         a = c->sites[site].allocation = find_allocation(address);
     bool inside = a && !a->freed && address + bytes <= a->base + a->bytes;
     if (!inside || address % bytes) {
-        const char* kind = a && a->freed ? "use-after-free" : inside ? "misaligned" : "out-of-bounds";
-        access_finding(c, w, site, lane, address, bytes, store, "", kind, near_text(address));
+        report({c, w, site, lanes, lane, use, Space::GLOBAL, address, bytes}, global_fault(a, address, bytes));
         return nullptr;
     }
     u64 offset = address - a->base;
     if (use != Use::WRITE && c->checks && !a->all_written && !a->sampled && !every(a->writers, offset, bytes, marked_written))
-        unwritten_finding(c, w, site, lane, address, bytes, a);
+        report({c, w, site, lanes, lane, use, Space::GLOBAL, address, bytes}, unwritten_fault(a));
     if (store) {
         a->stored = true;
         bring_up(a->writers, c->launch->number, offset, bytes, settle_writers);

@@ -53,7 +53,7 @@ struct Worker {
         for (size_t i = 0; i < tally.sites.size(); i++) {
             const SiteInfo& info = l.kernel->sites[i];
             tally.sites[i].relaxed = info.relaxed, tally.sites[i].wanted = info.wanted;
-            looks |= !info.shared && (info.relaxed || info.wanted & SAME_ADDRESS);
+            looks |= info.space != Space::SHARED && (info.relaxed || info.wanted & SAME_ADDRESS);
         }
         tally.traffic.assign(engine().by_index.size(), Traffic{});
     }

@@ -6,88 +6,68 @@
 // reported which hardware would get right.
 #include "shared.h"
 
-#include <cstdio>
-
-namespace {
-
-std::string block_has(Context* c) {
-    char text[64];
-    snprintf(text, sizeof text, "; the block has %llu bytes", (unsigned long long)c->shared_bytes);
-    return text;
-}
-
-void tell(Context* c, Warp* w, u32 site, const Site& s, u32 first, i64 delta, u32 bytes, bool store, const char* kind,
-          const std::string& why) {
-    u32 lane = lane_at(s, delta, bytes);
-    access_finding(c, w, site, lane, first + s.delta[lane], bytes, store, " of shared memory", kind, why);
-}
-
-std::string by_warp(const char* what, u8 mark) {
-    if (mark == MANY) return std::string("; other warps ") + what + " it since the last barrier";
-    return "; warp " + std::to_string(mark - MARK) + " " + what + " it since the last barrier";
-}
-
-}  // namespace
-
-void shared_read_finding(Context* c, Warp* w, u32 site, const Site& s, u32 first, Run run, u32 bytes) {
+void look_at_shared_read(Context* c, Warp* w, u32 site, const Site& s, u32 first, Run run, u32 bytes) {
     u8 me = warp_mark(w);
-    for (u32 b = 0; b < run.bytes; b++) {
-        u8 state = c->shared_state[first + run.delta + b];
-        if (state == WRITTEN || state == me) continue;
-        i64 delta = run.delta + (i64)b;
-        // warp-synchronous code reads past what it wrote, volatile, in lanes whose result nobody takes
-        if (state == NEVER && s.relaxed) continue;
-        u32 lane = lane_at(s, delta, bytes);
-        if (state == NEVER && !none_written(c->shared_state + first + s.delta[lane], bytes)) continue;
-        if (state == NEVER)
-            return tell(c, w, site, s, first, delta, bytes, false, "uninitialized", "; nothing was written there");
-        if (state == PENDING)
-            return tell(c, w, site, s, first, delta, bytes, false, "async-race",
-                        "; an asynchronous copy to it was not waited for");
-        if (!s.relaxed) return tell(c, w, site, s, first, delta, bytes, false, "shared-race", by_warp("wrote", state));
+    Faults faults;
+    for (u32 bits = lanes_in(s, run); bits; bits &= bits - 1) {
+        u32 lane = __builtin_ctz(bits);
+        const u8* states = c->shared_state + first + s.delta[lane];
+        for (u32 b = 0; b < bytes; b++) {
+            u8 state = states[b];
+            if (state == WRITTEN || state == me || (s.relaxed && state != PENDING)) continue;
+            // Volatile reads may meet others' writes. Warp-synchronous code reads past what it wrote, volatile, in lanes
+            // whose result nobody takes.
+            if (state == NEVER && !none_written(states, bytes)) continue;
+            Fault fault = state == NEVER ? Fault::UNINITIALIZED : state == PENDING ? Fault::ASYNC_RACE : Fault::SHARED_RACE;
+            faults.add(lane, s.delta[lane] + b, fault, state, true);
+            break;
+        }
     }
+    faults.report(c, w, site, s, Use::READ, Space::SHARED, first, bytes);
 }
 
-void shared_write_finding(Context* c, Warp* w, u32 site, const Site& s, u32 first, Run run, u32 bytes, const void* data,
+void look_at_shared_write(Context* c, Warp* w, u32 site, const Site& s, u32 first, Run run, u32 bytes, const void* data,
                           u32 item) {
     if (s.relaxed) return;
     u8 me = warp_mark(w);
-    for (u32 b = 0; b < run.bytes; b++) {
-        u8 writer = c->shared_state[first + run.delta + b], reader = c->shared_readers[first + run.delta + b];
-        bool wrote = writer >= MARK && writer != me, read = reader >= MARK && reader != me;
-        if (!wrote && !read) continue;
-        i64 delta = run.delta + (i64)b;
+    Faults faults;
+    for (u32 bits = lanes_in(s, run); bits; bits &= bits - 1) {
+        u32 lane = __builtin_ctz(bits);
+        u64 at = first + (u64)s.delta[lane];
         // writing what is there already harms nobody
-        u32 lane = lane_at(s, delta, bytes);
         bool same = true;
         for (u32 v = 0; v < bytes / item; v++)
-            same &= !memcmp(c->shared + first + s.delta[lane] + v * item, (const u8*)data + (v * LANES + lane) * item, item);
-        if (same && writer != PENDING) continue;
-        return tell(c, w, site, s, first, delta, bytes, true, writer == PENDING ? "async-race" : "shared-race",
-                    writer == PENDING ? "; an asynchronous copy to it was not waited for"
-                    : wrote           ? by_warp("wrote", writer)
-                                      : by_warp("read", reader));
+            same &= !memcmp(c->shared + at + v * item, (const u8*)data + (v * LANES + lane) * item, item);
+        for (u32 b = 0; b < bytes; b++) {
+            u8 writer = c->shared_state[at + b], reader = c->shared_readers[at + b];
+            bool wrote = writer >= MARK && writer != me, read = reader >= MARK && reader != me;
+            if ((!wrote && !read) || (same && writer != PENDING)) continue;
+            Fault fault = writer == PENDING ? Fault::ASYNC_RACE : Fault::SHARED_RACE;
+            faults.add(lane, s.delta[lane] + b, fault, wrote ? writer : reader, wrote);
+            break;
+        }
     }
+    faults.report(c, w, site, s, Use::WRITE, Space::SHARED, first, bytes);
 }
 
-u32 careful_shared(Context* c, Warp* w, u32 site, const u32* address, u32 mask, u32 bytes, bool store) {
-    u32 fine = 0;
-    bool told = false;
+u32 careful_shared(Context* c, Warp* w, u32 site, const u32* address, u32 mask, u32 bytes, Use use, bool fill) {
+    u32 fine = 0, outside = 0;
     for (u32 bits = mask; bits; bits &= bits - 1) {
         u32 i = __builtin_ctz(bits);
         bool inside = (u64)address[i] + bytes <= c->shared_bytes;
-        if (inside && address[i] % bytes == 0) {
-            fine |= 1u << i;
-            if (store) {
-                fill_state(c->shared_state + address[i], bytes, WRITTEN);
-                c->interval_low = std::min(c->interval_low, address[i]);
-                c->interval_high = std::max(c->interval_high, address[i] + bytes);
-            }
-        } else if (!told) {
-            told = true;
-            access_finding(c, w, site, i, address[i], bytes, store, " of shared memory",
-                           inside ? "misaligned" : "out-of-bounds", block_has(c));
-        }
+        if (!inside) outside |= 1u << i;
+        if (!inside || address[i] % bytes) continue;
+        fine |= 1u << i;
+        if (!fill) continue;
+        fill_state(c->shared_state + address[i], bytes, WRITTEN);
+        c->interval_low = std::min(c->interval_low, address[i]);
+        c->interval_high = std::max(c->interval_high, address[i] + bytes);
+    }
+    if (u32 bad = mask & ~fine) {
+        u32 lane = __builtin_ctz(bad);
+        bool is_outside = outside >> lane & 1;
+        report({c, w, site, is_outside ? outside : bad & ~outside, lane, use, Space::SHARED, address[lane], bytes},
+               is_outside ? Fault::OUT_OF_BOUNDS : Fault::MISALIGNED);
     }
     return fine;
 }

@@ -8,24 +8,25 @@
 
 inline u8 warp_mark(const Warp* w) { return (u8)(MARK + w->index); }
 
-void shared_read_finding(Context* c, Warp* w, u32 site, const Site& s, u32 first, Run run, u32 bytes);
-void shared_write_finding(Context* c, Warp* w, u32 site, const Site& s, u32 first, Run run, u32 bytes, const void* data,
+// One run of an access that is not plainly fine.
+void look_at_shared_read(Context* c, Warp* w, u32 site, const Site& s, u32 first, Run run, u32 bytes);
+void look_at_shared_write(Context* c, Warp* w, u32 site, const Site& s, u32 first, Run run, u32 bytes, const void* data,
                           u32 item);
-// Reports lanes that are out of bounds or misaligned; gives those that are fine.
-u32 careful_shared(Context* c, Warp* w, u32 site, const u32* address, u32 mask, u32 bytes, bool store);
+// Reports lanes that are out of bounds or misaligned; gives those that are fine, which count as written if `fill` says so.
+u32 careful_shared(Context* c, Warp* w, u32 site, const u32* address, u32 mask, u32 bytes, Use use, bool fill);
 
 inline void check_shared_read(Context* c, Warp* w, u32 site, const Site& s, u32 first, u32 bytes) {
     u8 me = warp_mark(w);
     if (s.cover_vectors) {
         u32 at = first + s.run[0].delta;
         if (cover_read(s, c->shared_state + at, c->shared_readers + at, me, !s.relaxed)) return;
-        for (u32 n = 0; n < s.runs; n++) shared_read_finding(c, w, site, s, first, s.run[n], bytes);
+        for (u32 n = 0; n < s.runs; n++) look_at_shared_read(c, w, site, s, first, s.run[n], bytes);
         return;
     }
     for (u32 n = 0; n < s.runs; n++) {
         Run run = s.run[n];
         u32 at = first + run.delta;
-        if (!only(c->shared_state + at, run.bytes, WRITTEN, me)) shared_read_finding(c, w, site, s, first, run, bytes);
+        if (!only(c->shared_state + at, run.bytes, WRITTEN, me)) look_at_shared_read(c, w, site, s, first, run, bytes);
         if (!s.relaxed) mark_readers(c->shared_readers + at, run.bytes, me);
     }
 }
@@ -36,7 +37,7 @@ inline void check_shared_write(Context* c, Warp* w, u32 site, const Site& s, u32
     if (s.cover_vectors) {
         u32 at = first + s.run[0].delta;
         if (!cover_write(s, c->shared_state + at, c->shared_readers + at, me))
-            for (u32 n = 0; n < s.runs; n++) shared_write_finding(c, w, site, s, first, s.run[n], bytes, data, item);
+            for (u32 n = 0; n < s.runs; n++) look_at_shared_write(c, w, site, s, first, s.run[n], bytes, data, item);
         cover_fill(s, c->shared_state + at, s.relaxed ? (u8)WRITTEN : me);
         return;
     }
@@ -44,7 +45,7 @@ inline void check_shared_write(Context* c, Warp* w, u32 site, const Site& s, u32
         Run run = s.run[n];
         u32 at = first + run.delta;
         if (!mine_or_old(c->shared_state + at, run.bytes, me) || !only(c->shared_readers + at, run.bytes, 0, me))
-            shared_write_finding(c, w, site, s, first, run, bytes, data, item);
+            look_at_shared_write(c, w, site, s, first, run, bytes, data, item);
         fill_state(c->shared_state + at, run.bytes, s.relaxed ? (u8)WRITTEN : me);
     }
 }
@@ -61,7 +62,7 @@ inline void shared_access(Context* c, Warp* w, u32 site, const u32* address, u32
     u8* base = c->shared;
     auto where = [base, address](int i) { return base + address[i]; };
     if (low < 0 || high > (i64)c->shared_bytes || first % BYTES || s.misaligned) {
-        u32 fine = careful_shared(c, w, site, address, mask, BYTES, STORE);
+        u32 fine = careful_shared(c, w, site, address, mask, BYTES, STORE ? Use::WRITE : Use::READ, STORE);
         if (!STORE)
             for (u32 bits = mask & ~fine; bits; bits &= bits - 1) clear_lane<W, V>(__builtin_ctz(bits), data);
         move_lanes<W, V, STORE>(fine, data, where);

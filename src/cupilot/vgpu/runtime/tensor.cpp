@@ -284,9 +284,9 @@ inline void quad_pair_product(int quad, const u32* a, const u32* b, const u32* c
 // Matrix instructions are for whole warps.
 extern "C" void vg_whole_warp(Context* c, Warp* w, u32 line, u32 mask) {
     if (mask == FULL || !mask) return;
-    report(c->launch, "divergent-mma",
+    report(c, w, "divergent-mma",
            "a matrix instruction is executed by " + std::to_string(__builtin_popcount(mask)) +
-               " of 32 lanes; all lanes of the warp must execute it together" + place(c, w, line, __builtin_ctz(mask)));
+               " of 32 lanes; all lanes of the warp must execute it together", line, mask);
 }
 
 #define PRODUCT const u32 *a, const u32 *b, const u32 *c, u32 *d, [[maybe_unused]] u32 form
