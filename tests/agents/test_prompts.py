@@ -123,10 +123,10 @@ def test_a_failure_shows_its_line_with_context() -> None:
 
 def test_a_line_of_another_file_has_no_context() -> None:
     sample = GUIDED["revisor_repair"]
-    (first, *_) = sample.matter.evaluation.failure.findings
+    (first, *_) = sample.context.evaluation.failure.findings
     failure = Failure.of("run", [replace(first, file="cuda_fp16.hpp")])
-    evaluation = replace(sample.matter.evaluation, failure=failure)
-    shown = section(replace(sample, matter=replace(sample.matter, evaluation=evaluation)).text(), "What is wrong")
+    evaluation = replace(sample.context.evaluation, failure=failure)
+    shown = section(replace(sample, context=replace(sample.context, evaluation=evaluation)).text(), "What is wrong")
     assert "line 6 of cuda_fp16.hpp" in shown
     assert "The source there" not in shown
 

@@ -1,0 +1,132 @@
+"""A device: builds and runs kernels, and knows their time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from cupilot.arrays import Array
+from cupilot.gpu.spec import GpuSpec
+from cupilot.records import (
+    Failure,
+    Kernel,
+    Profile,
+    Resources,
+    Scalar,
+    TensorSpec,
+    Timing,
+)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A kernel compiled for a device: its shared library, its PTX, and what ptxas says of it."""
+
+    kernel: Kernel
+    library: Path
+    ptx: str
+    resources: tuple[tuple[str, Resources], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of the wrapper: arguments in order, arrays for tensors, tuples for lists.
+
+    ``sample_budget`` bounds the lane instructions that are executed per launch (None: all blocks
+    run); evenly spread blocks run until it is spent, counters are scaled to the whole grid, and
+    output elements that no executed block wrote stay unwritten.
+    ``outputs`` are the tensors the reference returns, so that the device can check their form.
+    ``order`` other than zero asks for another order of blocks, where the device can choose.
+    ``lenient`` is for who only wants the profile: what a kernel does wrong without stopping comes with the outcome,
+    which then has no outputs.
+    """
+
+    label: str
+    arguments: tuple[Array | Scalar | tuple[Any, ...] | None, ...]
+    outputs: tuple[TensorSpec, ...]
+    sample_budget: int | None = None
+    order: int = 0
+    lenient: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """One result: the values of all its elements, or of those that were stored to, at the flat positions ``where``.
+
+    ``alias`` names the input in whose memory it lies, if any.
+    """
+
+    shape: tuple[int, ...]
+    values: Array
+    where: Array | None = None
+    alias: str = ""
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def array(self) -> Array:
+        """The whole result; elements that were not stored to are zero."""
+        if self.where is None:
+            return self.values.reshape(self.shape)
+        whole = np.zeros(self.elements, self.values.dtype)
+        whole[self.where] = self.values
+        return whole.reshape(self.shape)
+
+    @property
+    def written(self) -> Array:
+        """Which elements were stored to."""
+        if self.where is None:
+            return np.ones(self.shape, np.bool_)
+        mask = np.zeros(self.elements, np.bool_)
+        mask[self.where] = True
+        return mask.reshape(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What one call produced; ``finding`` is what a lenient call overlooked."""
+
+    outputs: tuple[Output, ...]
+    profile: Profile
+    finding: Failure | None = None
+
+
+class Device(Protocol):
+    """Something that builds and runs kernels in a process of its own, and knows their time."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def spec(self) -> GpuSpec: ...
+
+    def build(self, kernel: Kernel) -> Built | Failure:
+        """Compile for this device; repeated builds of the same kernel come from a cache."""
+
+    def run(self, built: Built, calls: Sequence[Call], timeout_s: float) -> tuple[Outcome | Failure, ...]:
+        """Run the calls in one worker process, one result each.
+
+        A call that fails does not hinder the next; after a crash or a time-out the calls that are
+        left carry the same failure.
+        """
+
+    def time(self, profile: Profile) -> Timing:
+        """Time of one call: measured, or modelled from the profile's counters."""
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A device that makes something before its first use on a machine, which takes a while."""
+
+    def unprepared(self) -> str:
+        """What has to be made first, in words; empty when nothing has."""
+
+    def prepare(self, tell: Callable[[int, int], None]) -> None:
+        """Make it; ``tell`` is given how many parts are done, and of how many."""
