@@ -155,7 +155,7 @@ def main(folder: Path) -> None:
     machine = Machine(load_spec(job.gpu), Path(job.runtime), dict(job.resources), job.device)
     if job.confined:
         open_channel()  # nothing is sent: what a program writes is all there is to know
-        machine.hire(lambda kept: confine([kept], [kept]))
+        machine.translate_apart(lambda kept: confine([kept], [kept]))
         confine([Path(job.library), Path(job.runtime).parent], [folder], threads=True)
     machine.run_program(folder / JOURNAL, job.timeout_s, job.checks)
     # a C program's dispositions, which Python changes

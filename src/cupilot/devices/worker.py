@@ -46,7 +46,7 @@ def main(folder: Path) -> int:
     program = find_language(job.language).program(Path(job.library), folder)
     machine = Machine(load_spec(job.gpu), Path(job.runtime), dict(job.resources), job.device, job.sass)
     # translations are kept for other candidates, so a process without a candidate makes them
-    machine.hire(lambda kept: confine([kept], [kept]))
+    machine.translate_apart(lambda kept: confine([kept], [kept]))
     confine([*program.files(), Path(job.runtime).parent, *job.files()])
     machine.begin(None, job.timeout_s)
     try:

@@ -214,11 +214,11 @@ def draw_case(
         model = build_model(namespace, task.name)
         if kind != "own":
             _redraw_state(model, rng)
-        artist = _Artist(task, namespace, kind, rng, structures, positive)
-        inputs = tuple(artist.input(index, argument) for index, argument in enumerate(_inputs(task)))
+        drawing = _InputDrawing(task, namespace, kind, rng, structures, positive)
+        inputs = tuple(drawing.input(index, argument) for index, argument in enumerate(_inputs(task)))
         init = constructor_values(namespace, task.name)
         arguments = init_inputs(namespace, task.name)
-    return Drawn(task, kind, seed, model, inputs, init, arguments, artist.tiles)
+    return Drawn(task, kind, seed, model, inputs, init, arguments, drawing.tiles)
 
 
 def _inputs(task: Task) -> list[Argument]:
@@ -242,7 +242,7 @@ def _redraw_state(model: torch.nn.Module, rng: np.random.Generator) -> None:
             buffer.copy_(torch.from_numpy(rng.uniform(0.5, 2.0, tuple(buffer.shape)).astype(np.float32)))
 
 
-class _Artist:
+class _InputDrawing:
     """Draws the inputs of one case."""
 
     def __init__(

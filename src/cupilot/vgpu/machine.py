@@ -78,9 +78,9 @@ class Machine:
         self._library.vgc_callbacks(*self._callbacks)
         self._library.vgc_device(ctypes.byref(self._device_record()))
 
-    def hire(self, prepare: Callable[[Path], object]) -> None:
-        """Have kernels translated by another process; see `Translator.hire`."""
-        self._translator.hire(prepare)
+    def translate_apart(self, prepare: Callable[[Path], object]) -> None:
+        """Have kernels translated by another process; see `Translator.start_process`."""
+        self._translator.start_process(prepare)
 
     def _device_record(self) -> DeviceView:
         s = self.spec

@@ -39,9 +39,9 @@ class Translator:
         self._target = llvm.Target.from_default_triple()
         self._features = llvm.get_host_cpu_features().flatten()
         self._engines: list[Any] = []
-        self._apprentice: tuple[int, int] | None = None
+        self._pipes: tuple[int, int] | None = None
 
-    def hire(self, prepare: Callable[[Path], object]) -> None:
+    def start_process(self, prepare: Callable[[Path], object]) -> None:
         """From now on another process translates and keeps kernels: one that never holds untrusted code.
 
         So this process needs no right to write where translations are kept.  ``prepare`` is called there first, with
@@ -60,7 +60,7 @@ class Translator:
             os._exit(0)
         for descriptor in (wishes, tell):
             os.close(descriptor)
-        self._apprentice = (wish, news)
+        self._pipes = (wish, news)
 
     def _serve(self, wishes: int, tell: int) -> None:
         with os.fdopen(wishes, "rb") as source:
@@ -72,9 +72,9 @@ class Translator:
 
     def _ask(self, text: str, kernel: str) -> None:
         """Returns when the translation is kept, or cannot be."""
-        if self._apprentice is None:
+        if self._pipes is None:
             return
-        wish, news = self._apprentice
+        wish, news = self._pipes
         parts = [part.encode() for part in (text, kernel)]
         with suppress(OSError):
             for part in (struct.pack("<QQ", *map(len, parts)), *parts):
