@@ -69,7 +69,7 @@ class Folder:
 
 
 def forget() -> None:
-    for known in (table.families, table.opcodes, table._entries):
+    for known in (table.families, table.opcodes, table._entry):
         known.cache_clear()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -94,22 +94,16 @@ def opcodes() -> dict[str, Opcode]:
     return table
 
 
-@cache
-def _entries() -> dict[str, list[tuple[tuple[str, ...], Opcode]]]:
-    """For each opcode its entries with the modifiers in their names, the longest name first."""
-    found: dict[str, list[tuple[tuple[str, ...], Opcode]]] = {}
-    for name in sorted(opcodes(), key=len, reverse=True):
-        opcode, *mods = name.split(".")
-        found.setdefault(opcode, []).append((tuple(mods), opcodes()[name]))
-    return found
-
-
 def entry_of(instruction: Instruction) -> Opcode:
     """The entry of an instruction, or `UNKNOWN`, which cannot be lowered."""
-    for mods, entry in _entries().get(instruction.opcode, ()):
-        if instruction.mods[: len(mods)] == mods:
-            return entry
-    return UNKNOWN
+    return _entry(instruction.opcode, instruction.mods)
+
+
+@lru_cache(maxsize=4096)
+def _entry(opcode: str, mods: tuple[str, ...]) -> Opcode:
+    """The entry with the longest name that an instruction begins with."""
+    names = (".".join((opcode, *mods[:count])) for count in range(len(mods), -1, -1))
+    return next((opcodes()[name] for name in names if name in opcodes()), UNKNOWN)
 
 
 def written_operands(instruction: Instruction) -> tuple[Operand, ...]:
