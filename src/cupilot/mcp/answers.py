@@ -1,6 +1,6 @@
-"""What tools answer: structured, and short enough for an agent's window.
+"""The tools' answers: structured, and short enough for an agent's context window.
 
-Times are in milliseconds, shares between 0 and 1.  Every time says whether it was modelled or measured.
+Times are in milliseconds, shares between 0 and 1.  Every time says whether it is modelled or measured.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why there is no (good) answer: at which stage, of what kind, and the beginning of what the tools said."""
+    """Why a kernel failed: the stage, the kind, and the beginning of the tools' output."""
 
     stage: str
     kind: str
@@ -32,8 +32,8 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Time:
-    """``source`` is modelled or measured; nine of ten modelled times are within ``uncertainty`` of the truth."""
+class TimeAnswer:
+    """``source`` is modelled or measured; nine of ten modelled times are within ``uncertainty`` of the measured one."""
 
     time_ms: float
     source: str
@@ -44,16 +44,16 @@ class Time:
 
 
 @dataclass(frozen=True)
-class Hint:
-    """A card that relieves the limit; the tool strategies tells more about it."""
+class CardHint:
+    """A card that relieves the limit; the tool `strategies` has its text."""
 
     card: str
     title: str
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where a kernel stands on the roofline: its zone, what holds it back, its time over the least possible one."""
+class PositionAnswer:
+    """A kernel's position on the roofline: its zone, its limit, and its time over the lower bound."""
 
     zone: str
     limit: str
@@ -63,24 +63,24 @@ class Standing:
 
 @dataclass(frozen=True)
 class EvaluateAnswer:
-    """``compared`` comparisons were made; the ``worst_error`` is a share of what was allowed."""
+    """``compared`` is the number of comparisons; ``worst_error`` is a share of the allowed error."""
 
     task: str
     device: str
     precision: str
     correct: bool
     problem: Problem | None = None
-    time: Time | None = None
-    pytorch: Time | None = None
+    time: TimeAnswer | None = None
+    pytorch: TimeAnswer | None = None
     speedup: float | None = None
     compared: int = 0
     worst_error: float = 0.0
-    standing: Standing | None = None
-    cards: tuple[Hint, ...] = ()
+    standing: PositionAnswer | None = None
+    cards: tuple[CardHint, ...] = ()
 
 
 @dataclass(frozen=True)
-class Part:
+class TimeShare:
     """A part of a launch's time."""
 
     name: str
@@ -88,7 +88,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class HotLine:
+class HotLineAnswer:
     """A line of the source with its shares of the launch's time, instructions and memory sectors."""
 
     line: int
@@ -99,7 +99,7 @@ class HotLine:
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchAnswer:
     """One launch; its time is modelled, registers and shared memory are those of ptxas."""
 
     kernel: str
@@ -113,28 +113,28 @@ class Launch:
     occupancy: float
     occupancy_limit: str
     active_lanes: float
-    parts: tuple[Part, ...]
-    hottest_lines: tuple[HotLine, ...]
+    parts: tuple[TimeShare, ...]
+    hottest_lines: tuple[HotLineAnswer, ...]
 
 
 @dataclass(frozen=True)
 class ProfileAnswer:
-    """The longest launches of ``launches_in_all``; the kernel's results were not looked at."""
+    """The longest of ``launches_in_all`` launches; the kernel's results are not verified."""
 
     task: str
     device: str
     verified: bool = False
     problem: Problem | None = None
-    time: Time | None = None
-    standing: Standing | None = None
-    launches: tuple[Launch, ...] = ()
+    time: TimeAnswer | None = None
+    standing: PositionAnswer | None = None
+    launches: tuple[LaunchAnswer, ...] = ()
     launches_in_all: int = 0
-    cards: tuple[Hint, ...] = ()
+    cards: tuple[CardHint, ...] = ()
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the GPU can do at most, by its data sheet."""
+    """The GPU's peak rates, from its data sheet."""
 
     flop_per_s: float
     tensor_flop_per_s: float
@@ -145,8 +145,8 @@ class Ceilings:
 
 
 @dataclass(frozen=True)
-class Dot:
-    """A launch, or the whole call, on the roofline; ``flop_per_byte`` is over DRAM, None where nothing was moved."""
+class RooflineDot:
+    """A launch, or the whole call, on the roofline; ``flop_per_byte`` is by DRAM bytes, None if none were moved."""
 
     label: str
     zone: str
@@ -159,7 +159,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class RooflineAnswer:
-    """The task's bound on a device, and where a kernel lies under it, if one was given."""
+    """The task's lower bound on a device, and the position of the kernel, if one was given."""
 
     task: str
     device: str
@@ -171,9 +171,9 @@ class RooflineAnswer:
     least_flop: float
     bound_ms: float
     problem: Problem | None = None
-    time: Time | None = None
-    standing: Standing | None = None
-    dots: tuple[Dot, ...] = ()
+    time: TimeAnswer | None = None
+    standing: PositionAnswer | None = None
+    dots: tuple[RooflineDot, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class CardParameter:
 
 
 @dataclass(frozen=True)
-class Card:
+class CardAnswer:
     """A kind of move; ``text`` and ``parameters`` are left out of long lists."""
 
     name: str
@@ -199,12 +199,12 @@ class Card:
 
 @dataclass(frozen=True)
 class StrategiesAnswer:
-    cards: tuple[Card, ...]
+    cards: tuple[CardAnswer, ...]
 
 
 @dataclass(frozen=True)
 class RunAnswer:
-    """How a program ended: its status (negative: the signal that ended it) and the last of what it wrote."""
+    """How a program ended: its exit status (negative: a signal) and the end of its output."""
 
     device: str
     status: int

@@ -1,7 +1,7 @@
 """The server: names, descriptions and arguments of the tools, as agents see them.
 
-Kernels and tasks are given as text or as paths below the folder that the server was started in.  A task's Python is the
-user's own and runs as it is; candidates and programs run in confined processes.
+Kernels and tasks are given as text or as paths below the working folder.  A task's Python is the user's own and runs
+unconfined; candidates and programs run in confined processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 from cupilot import __version__
 from cupilot.errors import CupilotError, UserError
 from cupilot.mcp.answers import (
-    Card,
+    CardAnswer,
     CardParameter,
     EvaluateAnswer,
     ProfileAnswer,
@@ -29,14 +29,13 @@ from cupilot.mcp.answers import (
     RunAnswer,
     StrategiesAnswer,
 )
-from cupilot.mcp.crew import Crew
-from cupilot.mcp.question import Question
-from cupilot.records import Card as Known
-from cupilot.records import from_plain
+from cupilot.mcp.request import ToolRequest
+from cupilot.mcp.worker_client import WorkerClient
+from cupilot.records import Card, from_plain
 from cupilot.strategies import LIMITS, ZONES, load_deck
 
 DEVICE = "virtual:a100-80gb"
-LONG_LIST = 6
+FULL_TEXT_CARDS = 6
 A = TypeVar("A")
 
 INSTRUCTIONS = """\
@@ -47,25 +46,25 @@ strategies (what may help). run takes a whole CUDA program with its own main. Ti
 not measured."""
 
 KernelText = Annotated[str, Field(description="the .cu source, or its path below the working folder")]
-MaybeKernelText = Annotated[str, Field(description="as for profile; may be left out")]
+MaybeKernelText = Annotated[str, Field(description="the .cu source, or its path below the working folder; optional")]
 ProgramText = Annotated[str, Field(description="a whole .cu program with main, or its path below the working folder")]
-ProgramArguments = Annotated[tuple[str, ...], Field(description="for the program")]
+ProgramArguments = Annotated[tuple[str, ...], Field(description="arguments of the program")]
 TaskText = Annotated[str, Field(description="the task's Python source, or its path below the working folder")]
 Device = Annotated[str, Field(description="such as virtual:a100-80gb or virtual:h100-sxm")]
 Precision = Annotated[str, Field(description="what may be computed in: fp32, tf32, fp16 or bf16")]
 Entry = Annotated[str, Field(description="the host function to call")]
-Arguments = Annotated[str, Field(description='what to call it with, such as "inputs[0], model.eps"; empty: by names')]
+Arguments = Annotated[str, Field(description='its arguments, such as "inputs[0], model.eps"; empty: matched by name')]
 Seconds = Annotated[float, Field(description="seconds that the candidate may run", gt=0, le=600)]
 
 
 @dataclass(frozen=True)
-class Folder:
-    """Where paths are allowed to lead."""
+class WorkingFolder:
+    """The folder that paths must lie below."""
 
     root: Path
 
     def text(self, given: str, what: str) -> str:
-        """A text has several lines; one line is a path."""
+        """The given text, or the contents of the file it names: a single line is a path."""
         if "\n" in given.strip():
             return given
         path = (self.root / given.strip()).resolve()
@@ -76,14 +75,14 @@ class Folder:
         except OSError as error:
             raise UserError(f"the {what} {given.strip()} cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise UserError(f"the {what} {given.strip()} is not text in UTF-8") from error
+            raise UserError(f"the {what} {given.strip()} is not UTF-8 text") from error
 
     def name(self, given: str, otherwise: str) -> str:
         return otherwise if "\n" in given.strip() else Path(given.strip()).stem or otherwise
 
 
-class OneSentence(MCPServer[None]):
-    """Mistakes in arguments as sentences, instead of a page of what a validator thinks; unknown ones are mistakes."""
+class PlainErrorServer(MCPServer[None]):
+    """Reports a wrong or unknown argument in one sentence, instead of the validator's full output."""
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None
@@ -102,34 +101,29 @@ class OneSentence(MCPServer[None]):
             raise
 
 
-def make_server(worker: Sequence[str], root: Path) -> MCPServer[None]:
-    """All tools; ``worker`` is the command that starts the process which does the work."""
-    crew, folder = Crew(worker), Folder(root)
+def make_server(command: Sequence[str], root: Path) -> MCPServer[None]:
+    """A server with all tools; ``command`` starts the worker process."""
+    worker, folder = WorkerClient(command), WorkingFolder(root)
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
         try:
             yield None
         finally:
-            await crew.end()
+            await worker.close()
 
-    server = OneSentence(
+    server = PlainErrorServer(
         "cupilot", version=__version__, instructions=INSTRUCTIONS, lifespan=lifespan, log_level="WARNING"
     )
 
-    async def ask(kind: type[A], question: Question, context: Context) -> A:
+    async def ask(kind: type[A], context: Context, tool: str, kernel: str, task: str, **options: Any) -> A:
         try:
-            return from_plain(kind, await crew.ask(question, lambda s, text: context.report_progress(s, None, text)))
-        except CupilotError as error:
-            raise ToolError(str(error)) from None
-
-    def question(tool: str, kernel: str, task: str, **more: object) -> Question:
-        try:
-            texts = {"kernel": folder.text(kernel, "kernel") if kernel.strip() else ""}
+            texts: dict[str, Any] = {"kernel": folder.text(kernel, "kernel") if kernel.strip() else ""}
             if task:
                 texts |= {"task": folder.text(task, "task"), "task_name": folder.name(task, "task")}
-            return Question(tool, **texts, **more)  # type: ignore[arg-type]
-        except UserError as error:
+            request = ToolRequest(tool, **texts, **options)
+            return from_plain(kind, await worker.ask(request, lambda s, text: context.report_progress(s, None, text)))
+        except CupilotError as error:
             raise ToolError(str(error)) from None
 
     @server.tool()
@@ -139,9 +133,10 @@ def make_server(worker: Sequence[str], root: Path) -> MCPServer[None]:
     ) -> EvaluateAnswer:  # fmt: skip
         """Is this kernel right, and how fast? Compares with a float64 reference on many inputs and shapes, checks every
         memory access, and times it against PyTorch. Findings have line, block and thread."""
-        asked = question("evaluate", needed(kernel, "kernel"), needed(task, "task"), device=device,
-                         precision=precision, entry=entry, args=args, timeout_s=timeout_s)  # fmt: skip
-        return await ask(EvaluateAnswer, asked, context)
+        return await ask(
+            EvaluateAnswer, context, "evaluate", needed(kernel, "kernel"), needed(task, "task"), device=device,
+            precision=precision, entry=entry, args=args, timeout_s=timeout_s,
+        )  # fmt: skip
 
     @server.tool()
     async def profile(
@@ -150,19 +145,21 @@ def make_server(worker: Sequence[str], root: Path) -> MCPServer[None]:
     ) -> ProfileAnswer:  # fmt: skip
         """Where does a kernel's time go? Launches with occupancy, what limits them, their hottest lines, and cards that
         relieve the limit. Does not verify results: evaluate does."""
-        asked = question("profile", needed(kernel, "kernel"), needed(task, "task"), device=device, precision=precision,
-                         entry=entry, args=args, timeout_s=timeout_s)  # fmt: skip
-        return await ask(ProfileAnswer, asked, context)
+        return await ask(
+            ProfileAnswer, context, "profile", needed(kernel, "kernel"), needed(task, "task"), device=device,
+            precision=precision, entry=entry, args=args, timeout_s=timeout_s,
+        )  # fmt: skip
 
     @server.tool()
     async def roofline(
         task: TaskText, context: Context, kernel: MaybeKernelText = "", device: Device = DEVICE,
         precision: Precision = "fp32", entry: Entry = "forward", args: Arguments = "", timeout_s: Seconds = 60.0,
     ) -> RooflineAnswer:  # fmt: skip
-        """What is the least time a task can take on a device, what binds it, and where does a kernel lie under that?"""
-        asked = question("roofline", kernel, needed(task, "task"), device=device, precision=precision, entry=entry,
-                         args=args, timeout_s=timeout_s)  # fmt: skip
-        return await ask(RooflineAnswer, asked, context)
+        """What is the lower bound of a task's time on a device, what binds it, and how close does a kernel come?"""
+        return await ask(
+            RooflineAnswer, context, "roofline", kernel, needed(task, "task"), device=device,
+            precision=precision, entry=entry, args=args, timeout_s=timeout_s,
+        )  # fmt: skip
 
     @server.tool()
     async def run(
@@ -172,9 +169,10 @@ def make_server(worker: Sequence[str], root: Path) -> MCPServer[None]:
         """Compile and run a whole CUDA program on the virtual GPU, with every access checked: out-of-bounds,
         uninitialised reads, races and the like come with kernel, line, block and thread. The program has no network,
         no files and no input."""
-        asked = question("run", needed(program, "program"), "", device=device, words=tuple(arguments),
-                         timeout_s=timeout_s)  # fmt: skip
-        return await ask(RunAnswer, asked, context)
+        return await ask(
+            RunAnswer, context, "run", needed(program, "program"), "", device=device, words=tuple(arguments),
+            timeout_s=timeout_s,
+        )  # fmt: skip
 
     @server.tool()
     def strategies(
@@ -182,8 +180,8 @@ def make_server(worker: Sequence[str], root: Path) -> MCPServer[None]:
         zone: Annotated[str, Field(description="memory-bound, between, compute-bound, latency-bound; empty: any")] = "",
         card: Annotated[str, Field(description="one card by name, in full")] = "",
     ) -> StrategiesAnswer:
-        """Cards: moves that make kernels faster, which limit each relieves, what it needs and excludes. Few cards are
-        told in full; ask for one by its name to read about it."""
+        """Cards: moves that make kernels faster, which limit each relieves, what it needs and excludes. Long lists
+        leave out the texts; ask for a card by its name to read about it."""
         try:
             return chosen_cards(limit, zone, card)
         except CupilotError as error:
@@ -207,14 +205,14 @@ def chosen_cards(limit: str, zone: str, name: str) -> StrategiesAnswer:
         card for card in deck.values()
         if (not limit or limit in card.relieves) and (not zone or zone in card.zones)
     ]  # fmt: skip
-    return StrategiesAnswer(tuple(_card(card, full=len(cards) <= LONG_LIST) for card in cards))
+    return StrategiesAnswer(tuple(_card(card, full=len(cards) <= FULL_TEXT_CARDS) for card in cards))
 
 
-def _card(card: Known, full: bool) -> Card:
+def _card(card: Card, full: bool) -> CardAnswer:
     parameters = tuple(
         CardParameter(each.name, tuple(str(choice) for choice in each.choices), each.text) for each in card.parameters
     )
-    return Card(
+    return CardAnswer(
         card.name, card.title, card.zones, card.relieves, card.needs, card.excludes,
         card.text if full else "", parameters if full else (),
     )  # fmt: skip

@@ -1,6 +1,6 @@
-"""The process that works for the server: questions on its input, one a line, and what comes of them on its output.
+"""The worker process: reads requests from its input, one per line, and writes progress and answers to its output.
 
-An interrupt ends it, with everything it has started.  ``python -m cupilot.mcp.worker CACHE SANDBOX``.
+An interrupt stops it and everything it has started.  ``python -m cupilot.mcp.worker CACHE SANDBOX``.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ PROGRESS, ANSWER, ERROR = "progress", "answer", "error"
 
 def main(cache: Path, sandbox: str) -> int:
     from cupilot.devices import open_device
-    from cupilot.mcp.work import Workplace
+    from cupilot.mcp.tools import Tools
 
-    # what tasks and libraries print must not get between the answers
+    # output of tasks and libraries must not mix with the answers
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)
-        place = Workplace(lambda name: open_device(name, cache, sandbox), cache, secrets.randbits(32))
+        tools = Tools(lambda name: open_device(name, cache, sandbox), cache, secrets.randbits(32))
         for line in sys.stdin:
-            work(place, line, out)
+            handle(tools, line, out)
     return 0
 
 
-def work(place: object, line: str, out: TextIO) -> None:
-    """Answer one question; whatever goes wrong is one sentence."""
-    from cupilot.mcp.question import Question
-    from cupilot.mcp.work import Workplace
+def handle(tools: object, line: str, out: TextIO) -> None:
+    """Answer one request; every error is sent as one sentence."""
+    from cupilot.mcp.request import ToolRequest
+    from cupilot.mcp.tools import Tools
 
-    assert isinstance(place, Workplace)
+    assert isinstance(tools, Tools)
     try:
-        question = from_plain(Question, json.loads(line))
-        found = place.answer(question, lambda text: send(out, PROGRESS, text))
+        request = from_plain(ToolRequest, json.loads(line))
+        found = tools.answer(request, lambda text: send(out, PROGRESS, text))
         send(out, ANSWER, to_plain(found))
     except CupilotError as error:
         send(out, ERROR, " ".join(str(error).split()))
@@ -48,8 +48,8 @@ def work(place: object, line: str, out: TextIO) -> None:
         send(out, ERROR, f"internal error, {text}")
 
 
-def send(out: TextIO, kind: str, what: object) -> None:
-    out.write(json.dumps([kind, what]) + "\n")
+def send(out: TextIO, kind: str, value: object) -> None:
+    out.write(json.dumps([kind, value]) + "\n")
     out.flush()
 
 

@@ -1,4 +1,4 @@
-"""The worker as the server sees it: started when there is something to do, ended when nobody waits for it."""
+"""The server's side of the worker process, which is started on demand and stopped when its caller is cancelled."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from cupilot.errors import MachineError, UserError
-from cupilot.mcp.question import Question
+from cupilot.mcp.request import ToolRequest
 from cupilot.records import to_plain
 
-BEAT_S = 2.0
-ENDING_S = 3.0
-LONGEST_BYTES = 1 << 24
+PROGRESS_INTERVAL_S = 2.0
+STOP_TIMEOUT_S = 3.0
+LARGEST_ANSWER_BYTES = 1 << 24
 
 Progress = Callable[[float, str], Awaitable[None]]
 
 
 @dataclass
-class Crew:
-    """One worker, one question at a time; ``command`` starts it."""
+class WorkerClient:
+    """One worker process, one request at a time; ``command`` starts it."""
 
     command: Sequence[str]
     _process: Process | None = None
     _lines: BufferedByteReceiveStream | None = None
-    _alone: anyio.Lock = field(default_factory=anyio.Lock)
+    _lock: anyio.Lock = field(default_factory=anyio.Lock)
 
-    async def ask(self, question: Question, progress: Progress) -> Any:
-        """The answer as plain data; when the caller is cancelled, so is the work."""
+    async def ask(self, request: ToolRequest, progress: Progress) -> Any:
+        """The answer as plain data; cancelling the caller stops the worker."""
         begin = anyio.current_time()
-        step = "waiting for another call to end"
-        async with self._alone:
+        step = "waiting for another call to finish"
+        async with self._lock:
             try:
-                lines = await self._tell(json.dumps(to_plain(question)) + "\n")
+                lines = await self._send(json.dumps(to_plain(request)) + "\n")
                 while True:
                     received = None
-                    with anyio.move_on_after(BEAT_S):
-                        received = await lines.receive_until(b"\n", LONGEST_BYTES)
+                    with anyio.move_on_after(PROGRESS_INTERVAL_S):
+                        received = await lines.receive_until(b"\n", LARGEST_ANSWER_BYTES)
                     if received is not None:
-                        kind, what = json.loads(received)
+                        kind, value = json.loads(received)
                         if kind == "answer":
-                            return what
+                            return value
                         if kind == "error":
-                            raise UserError(what)
-                        step = what
+                            raise UserError(value)
+                        step = value
                     await progress(anyio.current_time() - begin, step)
             except UserError:
                 raise
             except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError) as error:
-                await self.end()
-                raise MachineError("the process that does the work has ended: ask again") from error
+                await self.close()
+                raise MachineError("the worker process has ended unexpectedly: try again") from error
             except BaseException:
-                await self.end()
+                await self.close()
                 raise
 
-    async def _tell(self, text: str) -> BufferedByteReceiveStream:
+    async def _send(self, text: str) -> BufferedByteReceiveStream:
         if self._process is None or self._process.returncode is not None:
-            # nothing of the protocol's own channel is passed on
+            # pipes of its own: standard input and output belong to the protocol
             self._process = await anyio.open_process(
                 list(self.command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, start_new_session=True
             )
@@ -76,8 +76,8 @@ class Crew:
         await self._process.stdin.send(text.encode())
         return self._lines
 
-    async def end(self) -> None:
-        """Interrupt the worker, which then ends what it has started; kill it if it does not."""
+    async def close(self) -> None:
+        """Interrupt the worker, which then stops what it has started; kill it if it does not end in time."""
         process, self._process, self._lines = self._process, None, None
         if process is None:
             return
@@ -85,7 +85,7 @@ class Crew:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     process.send_signal(signal.SIGINT)
-                with anyio.move_on_after(ENDING_S):
+                with anyio.move_on_after(STOP_TIMEOUT_S):
                     await process.wait()
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)

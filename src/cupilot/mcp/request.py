@@ -1,4 +1,4 @@
-"""What the server asks of the worker."""
+"""The server's request to the worker."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Question:
-    """What a tool is asked; texts, never paths."""
+class ToolRequest:
+    """A call of a tool; kernel and task are texts, never paths."""
 
     tool: str
     device: str

@@ -11,8 +11,8 @@ import pytest
 
 from cupilot.contracts import Device
 from cupilot.errors import UserError
-from cupilot.mcp.question import Question
-from cupilot.mcp.work import Workplace
+from cupilot.mcp.request import ToolRequest
+from cupilot.mcp.tools import Tools
 from cupilot.records import to_plain
 
 TASK = """
@@ -58,23 +58,23 @@ int main(int count, char** words) {
     return 0;
 }
 """
-ASKED = Question("evaluate", "virtual:a100-80gb", KERNEL, TASK)
+ASKED = ToolRequest("evaluate", "virtual:a100-80gb", KERNEL, TASK)
 
 
 @pytest.fixture(scope="module")
-def place(device: Device, cache: Path) -> Workplace:
-    return Workplace(lambda name: device, cache, seed=5)
+def tools(device: Device, cache: Path) -> Tools:
+    return Tools(lambda name: device, cache, seed=5)
 
 
-def ask(place: Workplace, question: Question) -> tuple[Any, list[str]]:
+def ask(tools: Tools, request: ToolRequest) -> tuple[Any, list[str]]:
     steps: list[str] = []
-    found = place.answer(question, steps.append)
+    found = tools.answer(request, steps.append)
     assert len(json.dumps(to_plain(found))) < 6000
     return found, steps
 
 
-def test_a_right_kernel(place: Workplace) -> None:
-    found, steps = ask(place, ASKED)
+def test_a_right_kernel(tools: Tools) -> None:
+    found, steps = ask(tools, ASKED)
     assert steps[0] == "loading the task"
     assert any(step.startswith("making references: ") for step in steps)
     assert "building the kernel" in steps
@@ -88,8 +88,8 @@ def test_a_right_kernel(place: Workplace) -> None:
     assert found.cards
 
 
-def test_findings_have_a_place(place: Workplace) -> None:
-    found, _ = ask(place, replace(ASKED, kernel=KERNEL.replace("i < n", "i <= n")))
+def test_findings_have_a_place(tools: Tools) -> None:
+    found, _ = ask(tools, replace(ASKED, kernel=KERNEL.replace("i < n", "i <= n")))
     assert not found.correct
     assert found.time is None
     finding = found.problem.findings[0]
@@ -98,14 +98,14 @@ def test_findings_have_a_place(place: Workplace) -> None:
     assert finding.thread.startswith("(")
 
 
-def test_compiler_messages_are_kept(place: Workplace) -> None:
-    found, _ = ask(place, replace(ASKED, tool="profile", kernel=KERNEL.replace("int i", "itn i")))
+def test_compiler_messages_are_kept(tools: Tools) -> None:
+    found, _ = ask(tools, replace(ASKED, tool="profile", kernel=KERNEL.replace("int i", "itn i")))
     assert (found.problem.stage, found.problem.kind) == ("build", "compile-error")
     assert 'identifier "itn" is undefined' in found.problem.log
 
 
-def test_a_profile_names_lines_and_limits(place: Workplace) -> None:
-    found, _ = ask(place, replace(ASKED, tool="profile"))
+def test_a_profile_names_lines_and_limits(tools: Tools) -> None:
+    found, _ = ask(tools, replace(ASKED, tool="profile"))
     (launch,) = found.launches
     assert (launch.kernel, launch.grid, launch.registers > 0) == ("relu", (251, 1, 1), True)
     assert launch.hottest_lines[0].line == 5
@@ -114,22 +114,22 @@ def test_a_profile_names_lines_and_limits(place: Workplace) -> None:
     assert not found.verified
 
 
-def test_the_roofline_with_and_without_a_kernel(place: Workplace) -> None:
-    bound, _ = ask(place, replace(ASKED, tool="roofline", kernel=""))
+def test_the_roofline_with_and_without_a_kernel(tools: Tools) -> None:
+    bound, _ = ask(tools, replace(ASKED, tool="roofline", kernel=""))
     assert bound.least_bytes == 2 * 1000 * 64 * 4
     assert bound.bound_ms == pytest.approx(bound.least_bytes / 2.039e12 * 1e3, rel=1e-3)
     assert bound.dots == ()
-    found, _ = ask(place, replace(ASKED, tool="roofline"))
+    found, _ = ask(tools, replace(ASKED, tool="roofline"))
     assert [dot.label for dot in found.dots] == ["relu", "the whole call"]
     assert found.time.time_ms > found.bound_ms
-    failed, _ = ask(place, replace(ASKED, tool="roofline", kernel="no kernel\n"))
+    failed, _ = ask(tools, replace(ASKED, tool="roofline", kernel="no kernel\n"))
     assert failed.problem.stage == "build"
     assert failed.bound_ms == bound.bound_ms
 
 
-def test_a_program_is_checked_and_confined(place: Workplace, tmp_path: Path) -> None:
-    asked = replace(ASKED, tool="run", kernel=PROGRAM % (tmp_path / "stolen"), words=("said",))
-    found, steps = ask(place, asked)
+def test_a_program_is_checked_and_confined(tools: Tools, tmp_path: Path) -> None:
+    request = replace(ASKED, tool="run", kernel=PROGRAM % (tmp_path / "stolen"), words=("said",))
+    found, steps = ask(tools, request)
     assert steps == ["compiling the program", "running the program"]
     assert found.output == "said: file 0, input -1\n"
     assert not (tmp_path / "stolen").exists()
@@ -137,8 +137,8 @@ def test_a_program_is_checked_and_confined(place: Workplace, tmp_path: Path) -> 
     assert (found.findings[0].line, found.findings[0].thread) == (6, "(100, 0, 0)")
 
 
-def test_questions_without_an_answer(place: Workplace) -> None:
+def test_requests_without_an_answer(tools: Tools) -> None:
     with pytest.raises(UserError, match="unknown tool 'dance'"):
-        ask(place, replace(ASKED, tool="dance"))
+        ask(tools, replace(ASKED, tool="dance"))
     with pytest.raises(UserError, match="precision 'fp1' is not one of"):
-        ask(place, replace(ASKED, precision="fp1"))
+        ask(tools, replace(ASKED, precision="fp1"))

@@ -1,4 +1,4 @@
-"""The tools' work: kernels on devices, and what came of it as answers."""
+"""The tools: evaluate, profile and place kernels, run programs, and answer with records of `answers`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from cupilot.gpu.hot_lines import hot_lines
 from cupilot.gpu.roofline import Roof, roof_of
 from cupilot.gpu.standing import Position, stand
 from cupilot.gpu.standing import Standing as Place
-from cupilot.mcp import answers as say
-from cupilot.mcp.question import Question
-from cupilot.records import Evaluation, Failure, Kernel, Task, Timing, form_of
-from cupilot.records import Launch as Counted
+from cupilot.mcp import answers
+from cupilot.mcp.request import ToolRequest
+from cupilot.records import Evaluation, Failure, Kernel, Launch, Task, Timing, form_of
 from cupilot.strategies import load_deck
 from cupilot.tasks.load import task_from_source
 from cupilot.toolchain.names import short_name
@@ -30,8 +29,8 @@ from cupilot.toolchain.program import ProgramSource
 
 LAUNCHES, LINES, CARDS, FINDINGS, LOG_LINES = 3, 6, 8, 8, 20
 OUTPUT_CHARACTERS, LINE_CHARACTERS = 4000, 120
-SMALLEST = 0.01
-"""A smaller part of a time is not told."""
+LEAST_SHARE = 0.01
+"""Smaller parts of a time are left out."""
 PROGRAM = "program"
 _FINDING = re.compile(
     r"(?P<message>.*), kernel (?P<kernel>.*?), line (?P<line>\d+), "
@@ -40,113 +39,113 @@ _FINDING = re.compile(
 )
 
 
-Answer = say.EvaluateAnswer | say.ProfileAnswer | say.RooflineAnswer | say.RunAnswer
-Tell = Callable[[str], None]
+Answer = answers.EvaluateAnswer | answers.ProfileAnswer | answers.RooflineAnswer | answers.RunAnswer
+Progress = Callable[[str], None]
 
 
 @dataclass
-class Workplace:
-    """Keeps devices and references between questions; ``seed`` is of all inputs, and nobody's to know."""
+class Tools:
+    """Keeps devices and references between requests; ``seed`` determines all inputs, and agents do not know it."""
 
     open_device: Callable[[str], Device]
     cache: Path
     seed: int
     devices: dict[str, Device] = field(default_factory=dict)
     evaluators: dict[tuple[str, float], Evaluator] = field(default_factory=dict)
-    tell: Tell = lambda text: None
+    progress: Progress = lambda text: None
 
-    def answer(self, question: Question, tell: Tell) -> Answer:
-        tools: dict[str, Callable[[Question, Device, Tell], Answer]] = {
+    def answer(self, request: ToolRequest, progress: Progress) -> Answer:
+        tools: dict[str, Callable[[ToolRequest, Device, Progress], Answer]] = {
             "evaluate": self._evaluate, "profile": self._profile, "roofline": self._roofline, "run": self._run,
         }  # fmt: skip
-        if question.tool not in tools:
-            raise UserError(f"unknown tool {question.tool!r}")
-        if question.device not in self.devices:
-            self.devices[question.device] = self.open_device(question.device)
-        device = self.devices[question.device]
-        if isinstance(device, Preparing) and (what := device.unprepared()):
-            tell(what)
+        if request.tool not in tools:
+            raise UserError(f"unknown tool {request.tool!r}")
+        if request.device not in self.devices:
+            self.devices[request.device] = self.open_device(request.device)
+        device = self.devices[request.device]
+        if isinstance(device, Preparing) and (needed := device.unprepared()):
+            progress(needed)
             device.prepare(lambda done, of: None)
-        return tools[question.tool](question, device, tell)
+        return tools[request.tool](request, device, progress)
 
-    def _evaluate(self, asked: Question, device: Device, tell: Tell) -> say.EvaluateAnswer:
-        task = _task(asked, tell)
-        kernel, key = _kernel(asked), (device.name, asked.timeout_s)
+    def _evaluate(self, request: ToolRequest, device: Device, progress: Progress) -> answers.EvaluateAnswer:
+        task = _task(request, progress)
+        kernel, key = _kernel(request), (device.name, request.timeout_s)
         evaluator = self.evaluators.setdefault(
-            key, Evaluator(device, self.seed, asked.timeout_s, watch=lambda step: self.tell(_words(step)))
+            key, Evaluator(device, self.seed, request.timeout_s, watch=lambda step: self.progress(_step_text(step)))
         )
-        self.tell = lambda text: tell(text) if text else None
+        self.progress = lambda text: progress(text) if text else None
         found = evaluator(task, kernel)
         passed = found.failure is None and found.timing is not None
         at = stand(task, found, device.spec) if passed else None
         worst = max((check.error / check.allowed for check in found.checks if check.allowed), default=0.0)
-        return say.EvaluateAnswer(
+        return answers.EvaluateAnswer(
             task.name, device.name, task.precision, found.correct, _problem(found.failure),
             _time(found.timing) if passed else None, _time(found.baseline), found.speedup if passed else None,
             len(found.checks), _number(worst), _standing(at), _cards(at, task.precision, device.spec),
         )  # fmt: skip
 
-    def _profile(self, asked: Question, device: Device, tell: Tell) -> say.ProfileAnswer:
-        task = _task(asked, tell)
-        tell("compiling and running the kernel")
-        kernel = _kernel(asked)
-        found = Profiler(task, timeout_s=asked.timeout_s)(device, kernel)
+    def _profile(self, request: ToolRequest, device: Device, progress: Progress) -> answers.ProfileAnswer:
+        task = _task(request, progress)
+        progress("compiling and running the kernel")
+        kernel = _kernel(request)
+        found = Profiler(task, timeout_s=request.timeout_s)(device, kernel)
         if isinstance(found, Failure):
-            return say.ProfileAnswer(task.name, device.name, problem=_problem(found))
+            return answers.ProfileAnswer(task.name, device.name, problem=_problem(found))
         longest = sorted(zip(found.profile.launches, found.times, strict=True), key=lambda pair: -pair[1].time_s)
-        return say.ProfileAnswer(
+        return answers.ProfileAnswer(
             task.name, device.name, False, _problem(found.finding), _time(found.timing), _standing(found.standing),
             tuple(_launch(launch, timing, device.spec, kernel) for launch, timing in longest[:LAUNCHES]),
             len(longest), _cards(found.standing, task.precision, device.spec),
         )  # fmt: skip
 
-    def _roofline(self, asked: Question, device: Device, tell: Tell) -> say.RooflineAnswer:
-        task = _task(asked, tell)
-        if not asked.kernel:
+    def _roofline(self, request: ToolRequest, device: Device, progress: Progress) -> answers.RooflineAnswer:
+        task = _task(request, progress)
+        if not request.kernel:
             at = stand(task, Evaluation("", task.name, device.name, precision=task.precision), device.spec)
             return _roofline_answer(task, device, at, roof_of(device.spec, task.precision))
-        tell("compiling and running the kernel")
-        found = Profiler(task, timeout_s=asked.timeout_s)(device, _kernel(asked))
+        progress("compiling and running the kernel")
+        found = Profiler(task, timeout_s=request.timeout_s)(device, _kernel(request))
         if isinstance(found, Failure):
             at = stand(task, Evaluation("", task.name, device.name, precision=task.precision), device.spec)
             return _roofline_answer(task, device, at, roof_of(device.spec, task.precision), problem=found)
         return _roofline_answer(task, device, found.standing, found.roof, found, found.finding)
 
-    def _run(self, asked: Question, device: Device, tell: Tell) -> say.RunAnswer:
+    def _run(self, request: ToolRequest, device: Device, progress: Progress) -> answers.RunAnswer:
         if not isinstance(device, VirtualDevice):
-            raise DeviceError(f"programs run on virtual GPUs, and {device.name} is none")
-        tell("compiling the program")
+            raise DeviceError(f"programs run only on virtual GPUs, and {device.name} is not one")
+        progress("compiling the program")
         with tempfile.TemporaryDirectory(prefix="cupilot-") as folder:
             file = Path(folder) / f"{PROGRAM}.cu"
-            file.write_text(asked.kernel, encoding="utf-8")
+            file.write_text(request.kernel, encoding="utf-8")
             built = build_for(device, ProgramSource((file,)), self.cache)
         if isinstance(built, Failure):
-            return say.RunAnswer(device.name, 2, False, problem=_problem(built))
-        tell("running the program")
-        ended = run_confined(device, built, (PROGRAM, *asked.words), asked.timeout_s)
-        problem = say.Problem("load", "refused", ended.refusal) if ended.refusal else None
+            return answers.RunAnswer(device.name, 2, False, problem=_problem(built))
+        progress("running the program")
+        ended = run_confined(device, built, (PROGRAM, *request.words), request.timeout_s)
+        problem = answers.Problem("load", "refused", ended.refusal) if ended.refusal else None
         findings = tuple(_finding(each.kind, each.message) for each in ended.findings)
         clean = not (problem or findings or ended.timed_out or ended.status)
-        return say.RunAnswer(
+        return answers.RunAnswer(
             device.name, ended.status, clean, ended.timed_out, _tail(ended.output), problem, findings[:FINDINGS],
             len(findings),
         )  # fmt: skip
 
 
-# --- questions ---------------------------------------------------------------------------------
+# --- requests ----------------------------------------------------------------------------------
 
 
-def _task(asked: Question, tell: Tell) -> Task:
-    tell("loading the task")
-    return task_from_source(asked.task, asked.task_name, asked.precision, where=asked.task_name)
+def _task(request: ToolRequest, progress: Progress) -> Task:
+    progress("loading the task")
+    return task_from_source(request.task, request.task_name, request.precision, where=request.task_name)
 
 
-def _kernel(asked: Question) -> Kernel:
-    return Kernel(asked.kernel, asked.entry, asked.args, form_of(asked.kernel))
+def _kernel(request: ToolRequest) -> Kernel:
+    return Kernel(request.kernel, request.entry, request.args, form_of(request.kernel))
 
 
-def _words(step: Step) -> str:
-    """A step for people; nothing for those that take no time."""
+def _step_text(step: Step) -> str:
+    """A step as progress text; empty for steps that take no time."""
     if step.stage == REFERENCE:
         return f"making references: {step.what}" if step.what else "checking the kernel"
     return f"{step.stage} the kernel" if step.stage in ("building", "checking", "timing") else ""
@@ -156,69 +155,69 @@ def _words(step: Step) -> str:
 
 
 def _number(value: float) -> float:
-    """Four digits; more are not known."""
+    """The number rounded to four significant digits."""
     return float(f"{value:.4g}")
 
 
-def _time(timing: Timing | None) -> say.Time | None:
+def _time(timing: Timing | None) -> answers.TimeAnswer | None:
     if timing is None:
         return None
-    return say.Time(
+    return answers.TimeAnswer(
         _number(timing.time_s * 1e3), timing.source, timing.device, timing.uncertainty, timing.limit, timing.note
     )
 
 
-def _problem(failure: Failure | None) -> say.Problem | None:
+def _problem(failure: Failure | None) -> answers.Problem | None:
     if failure is None:
         return None
     lines = failure.log.strip().splitlines()
     listed = [_finding(*line.split(": ", 1)) for line in lines if _FINDING.fullmatch(line)]
     findings = tuple(listed[:FINDINGS])
     log = "" if findings else "\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES))
-    return say.Problem(failure.stage, failure.kind, " ".join(failure.message.split()), findings, log)
+    return answers.Problem(failure.stage, failure.kind, " ".join(failure.message.split()), findings, log)
 
 
-def _finding(kind: str, message: str) -> say.Finding:
+def _finding(kind: str, message: str) -> answers.Finding:
     found = _FINDING.fullmatch(message)
     if found is None:
-        return say.Finding(kind, message)
-    return say.Finding(
+        return answers.Finding(kind, message)
+    return answers.Finding(
         kind, found["message"], short_name(found["kernel"]), int(found["line"]), found["block"], found["thread"]
     )
 
 
-def _standing(at: Place | None) -> say.Standing | None:
+def _standing(at: Place | None) -> answers.PositionAnswer | None:
     if at is None:
         return None
-    return say.Standing(at.zone, at.limit, _number(at.headroom), _number(at.bound_s * 1e3))
+    return answers.PositionAnswer(at.zone, at.limit, _number(at.headroom), _number(at.bound_s * 1e3))
 
 
-def _cards(at: Place | None, precision: str, spec: GpuSpec) -> tuple[say.Hint, ...]:
-    """Cards for the limit: those for the zone first, and of those the ones that are for this limit above all."""
+def _cards(at: Place | None, precision: str, spec: GpuSpec) -> tuple[answers.CardHint, ...]:
+    """Cards that relieve the limit: those for the zone first, then by how early they name the limit."""
     if at is None:
         return ()
     usable = load_deck().usable(capability=spec.capability, precision=precision)
     fitting = [card for card in usable if at.limit in card.relieves]
     fitting.sort(key=lambda card: (at.zone not in card.zones, card.relieves.index(at.limit)))
-    return tuple(say.Hint(card.name, card.title) for card in fitting[:CARDS])
+    return tuple(answers.CardHint(card.name, card.title) for card in fitting[:CARDS])
 
 
-def _launch(launch: Counted, timing: Timing, spec: GpuSpec, kernel: Kernel) -> say.Launch:
+def _launch(launch: Launch, timing: Timing, spec: GpuSpec, kernel: Kernel) -> answers.LaunchAnswer:
     held = occupancy(spec, launch.threads, launch.resources, launch.dynamic_shared_bytes)
     shares = sorted(((name, time_s / timing.time_s) for name, time_s in timing.breakdown), key=lambda part: -part[1])
-    return say.Launch(
+    return answers.LaunchAnswer(
         short_name(launch.kernel), launch.grid, launch.block, _number(timing.time_s * 1e3), timing.limit,
         launch.resources.registers, launch.resources.static_shared_bytes + launch.dynamic_shared_bytes,
         launch.resources.spill_bytes, _number(held.fraction), held.limit, _number(launch.active_lanes),
-        tuple(say.Part(name, _number(share)) for name, share in shares if share >= SMALLEST),
+        tuple(answers.TimeShare(name, _number(share)) for name, share in shares if share >= LEAST_SHARE),
         _hottest(launch, spec, kernel.source.split("\n")),
     )  # fmt: skip
 
 
-def _hottest(launch: Counted, spec: GpuSpec, text: Sequence[str]) -> tuple[say.HotLine, ...]:
+def _hottest(launch: Launch, spec: GpuSpec, text: Sequence[str]) -> tuple[answers.HotLineAnswer, ...]:
     known = [hot for hot in hot_lines((launch,), spec) if 1 <= hot.line <= len(text)]
     return tuple(
-        say.HotLine(
+        answers.HotLineAnswer(
             hot.line, text[hot.line - 1].strip()[:LINE_CHARACTERS], _number(hot.cost), _number(hot.instructions),
             _number(hot.sectors),
         )
@@ -228,22 +227,22 @@ def _hottest(launch: Counted, spec: GpuSpec, text: Sequence[str]) -> tuple[say.H
 
 def _roofline_answer(
     task: Task, device: Device, at: Place, roof: Roof, found: Profiled | None = None, problem: Failure | None = None
-) -> say.RooflineAnswer:
-    ceilings = say.Ceilings(
+) -> answers.RooflineAnswer:
+    ceilings = answers.Ceilings(
         roof.core_flop_per_s, roof.tensor_flop_per_s, roof.l1_bytes_per_s, roof.l2_bytes_per_s, roof.dram_bytes_per_s,
         _number(roof.ridge_low),
     )  # fmt: skip
-    return say.RooflineAnswer(
+    return answers.RooflineAnswer(
         task.name, device.name, roof.precision, ceilings, at.task_zone, _number(at.intensity), at.bound.bytes,
         at.bound.flop, _number(at.bound_s * 1e3), _problem(problem), _time(found.timing) if found else None,
         _standing(at) if found else None, tuple(map(_dot, found.places)) if found else (),
     )  # fmt: skip
 
 
-def _dot(place: Position) -> say.Dot:
+def _dot(place: Position) -> answers.RooflineDot:
     dram = place.levels[-1]
     intensity = None if dram.intensity is None else _number(dram.intensity)
-    return say.Dot(
+    return answers.RooflineDot(
         place.label, place.zone, place.limit, _number(place.time_s * 1e3), _number(place.flop_per_s), intensity,
         _number(dram.share),
     )  # fmt: skip
