@@ -1,7 +1,7 @@
-"""The expert: all five roles from strategy cards and kernel recipes, without a language model.
+"""The expert: all five roles played with strategy cards and kernel recipes, without a language model.
 
-Deterministic: the same task, records and generator give the same answers.  It only knows tasks for
-which a recipe matches (see `cupilot.expert.matching`) and writes only float32 kernels.
+Deterministic: the same task, records and random generator give the same results.  It handles only tasks that a recipe
+matches (see `cupilot.expert.matching`), and writes only float32 kernels.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from random import Random
 
 from cupilot.contracts import Brief, Revision
-from cupilot.expert import breeding
+from cupilot.expert import crossover
 from cupilot.expert.matching import match
 from cupilot.expert.prophet import foresee
 from cupilot.expert.recipe import Recipe, load_recipes
@@ -22,7 +22,7 @@ from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Evaluation, Failure, Guidance, Kernel, Move, Strategy, Task
 from cupilot.strategies import Deck, load_deck
 
-# a kernel that asks for more than the device has, in the words of ptxas and of the runtime
+# messages of ptxas and of the runtime about a kernel that needs more than the device has
 _TOO_LARGE = re.compile(r"shared (data|memory)|too many resources|out of resources|registers", re.IGNORECASE)
 _TOO_LARGE_STAGES = ("build", "load", "run")
 
@@ -39,12 +39,12 @@ class Expert:
         return "expert"
 
     def space(self, task: Task, spec: GpuSpec | None = None) -> Space:
-        """The strategies it can realise for a task, on a GPU if that is known; `UnmatchedTask` when there are none."""
+        """The strategies that a recipe can realise for a task; `UnmatchedTask` when no recipe matches."""
         problem = match(task, self._recipes)
         return Space(problem, self._deck) if spec is None else Space(problem, self._deck, spec.capability)
 
     def generate(self, brief: Brief) -> Kernel:
-        """Kernel Generator: one thread per independent result, nothing else."""
+        """Kernel Generator: one thread per independent result."""
         return render(self.space(brief.task, brief.spec), Strategy())
 
     def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
@@ -52,18 +52,18 @@ class Expert:
         return foresee(task, evaluation, spec)
 
     def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
-        """SCE Manager: what worked on similar kernels, known starting points, then coverage of the space."""
-        return breeding.initialize(self.space(brief.task, brief.spec), brief, count, rng)
+        """SCE Manager: what worked on similar tasks, the recipe's starting points, then coverage of the space."""
+        return crossover.initialize(self.space(brief.task, brief.spec), brief, count, rng)
 
     def cross(self, brief: Brief, rng: Random) -> Strategy:
-        """SCE Manager: a legal strategy out of the parents', the fastest parent counting most."""
+        """SCE Manager: a legal strategy from those of the parents; the fastest parent has the most weight."""
         ranked = sorted(brief.parents, key=lambda parent: (parent.time_s is None, parent.time_s or 0.0))
-        return breeding.cross(
+        return crossover.cross(
             self.space(brief.task, brief.spec), [parent.strategy for parent in ranked], brief.guidance, rng
         )
 
     def translate(self, brief: Brief, strategy: Strategy) -> Kernel | Failure:
-        """Strategy Translator: the recipe's template; the parents' kernels are not looked at."""
+        """Strategy Translator: the recipe's template; the parents' kernels are not used."""
         space = self.space(brief.task, brief.spec)
         faults = space.faults(strategy)
         if faults:
@@ -75,12 +75,12 @@ class Expert:
         return self.space(brief.task, brief.spec).effective(strategy) if strategy.moves else strategy
 
     def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Revision | Failure:
-        """Kernel Revisor: a smaller kernel when resources ran out; nothing else can be repaired here."""
+        """Kernel Revisor: a smaller kernel when resources ran out; nothing else can be repaired."""
         failure = evaluation.failure
         if failure is None or failure.stage not in _TOO_LARGE_STAGES:
-            return Failure("revise", "given-up", "recipes are right or wrong as a whole: there is nothing to repair")
+            return Failure("revise", "given-up", "a recipe's kernel cannot be repaired")
         if not _TOO_LARGE.search(f"{failure.message}\n{failure.details}"):
-            return Failure("revise", "given-up", f"a recipe cannot be changed against a {failure.kind}")
+            return Failure("revise", "given-up", f"a recipe's kernel cannot be repaired after a {failure.kind}")
         space = self.space(brief.task, brief.spec)
         smaller = space.smaller(space.repair(space.effective(strategy)))
         if smaller is None:

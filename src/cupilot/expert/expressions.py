@@ -1,7 +1,7 @@
-"""Small expressions in recipe files: arithmetic and conditions over named values.
+"""Expressions in recipe files: arithmetic and conditions over named values.
 
-They are Python expressions that may use nothing but the names they are given and a few functions,
-which is checked when a recipe is loaded.  A recipe is as trusted as the template beside it.
+They are Python expressions over the given names and a few functions; names are checked when a recipe is loaded.  They
+are not sandboxed: a recipe is trusted like the template beside it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FUNCTIONS: Mapping[str, Any] = {"len": len, "min": min, "max": max}
 
 
 def check_names(expression: str, known: Iterable[str], where: str) -> None:
-    """A `DataError` if the expression cannot be read or uses a name that nobody defines."""
+    """A `DataError` if the expression cannot be parsed or uses an undefined name."""
     try:
         tree = ast.parse(expression, mode="eval")
     except SyntaxError as error:
@@ -32,7 +32,7 @@ def check_names(expression: str, known: Iterable[str], where: str) -> None:
 
 def value_of(expression: str, names: Mapping[str, Any]) -> Any:
     """The expression's value; names must have been checked."""
-    # as globals: a comprehension inside does not see locals
+    # passed as globals: a comprehension does not see the locals of eval
     return eval(_compiled(expression), {"__builtins__": {}, **FUNCTIONS, **names})
 
 

@@ -1,4 +1,4 @@
-"""From a task's graph to the recipe that realises it, by way of its form."""
+"""Finds the recipe for a task: the task's form, then the recipe that matches it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Problem:
 
 
 def match(task: Task, recipes: Sequence[Recipe]) -> Problem:
-    """The first recipe that fits; `UnmatchedTask` says which operator stands in the way, and what to do."""
+    """The first recipe that matches; `UnmatchedTask` says which operator prevents it, and what to do."""
     found = [module.read(Graph(task)) for module in forms().values()] if task.graph else []
     why = [text for text in found if isinstance(text, str) and text]
     for form in (each for each in found if isinstance(each, Form)):
@@ -54,7 +54,7 @@ def form_facts(form: Form, task: Task) -> dict[str, Any]:
 
 
 def _obstacle(task: Task) -> str:
-    """What stands in the way, as far as the operators alone tell, and what could be fused around it."""
+    """The operator that no recipe handles, and the pointwise operators that could be fused with it."""
     if not task.graph:
         return "its graph of operators could not be exported"
     unknown = next((op for op in task.graph if not is_pointwise(op)), None)

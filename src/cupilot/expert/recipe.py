@@ -1,10 +1,10 @@
-"""Recipes: what the expert can write, as data.
+"""Recipes: the kernels that the expert can write, as data.
 
-A recipe is a folder with ``recipe.toml`` (what it matches, which cards it realises, what is legal)
-and ``kernel.cu.j2`` (the kernel).  Recipes are found by looking through the folder: adding one edits
-no other file.  Expressions in the file see the names that come before them: the facts of the form
-(see `cupilot.expert.forms`), then the recipe's own ``facts``, then every card of the recipe by its name
-with underscores (false when absent, else with its parameters as attributes), then ``derived`` values.
+A recipe is a folder with ``recipe.toml`` (what it matches, which cards it realises, what is legal) and ``kernel.cu.j2``
+(the kernel).  Recipes are found by scanning the folder: adding one edits no other file.  Expressions in the file see
+the names defined before them: the facts of the form (see `cupilot.expert.forms`), the recipe's own ``facts``, every
+card of the recipe by its name with underscores (false when absent, else with its parameters as attributes), and
+``derived`` values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Named = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition, and what it means in words when it does not hold."""
+    """A condition, and the message when it does not hold."""
 
     rule: str
     text: str
@@ -36,7 +36,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Matching:
-    """The form, and conditions on its facts; of several recipes that fit, the one of the highest rank is taken."""
+    """The form, and conditions on its facts; of several matching recipes the one with the highest rank is used."""
 
     form: str
     rules: tuple[Rule, ...] = ()
@@ -45,10 +45,10 @@ class Matching:
 
 @dataclass(frozen=True)
 class Realised:
-    """A card this recipe realises.
+    """A card that this recipe realises.
 
-    ``values`` narrows the card's choices, the first is the default; ``needs`` are further cards
-    that *this kernel* needs, ``a|b`` meaning either.
+    ``values`` narrows the card's choices, the first being the default; ``needs`` are further cards that *this kernel*
+    needs, where ``a|b`` means either.
     """
 
     card: str
@@ -58,7 +58,7 @@ class Realised:
 
 @dataclass(frozen=True)
 class Idle:
-    """When a move changes nothing in the kernel."""
+    """A condition under which a move changes nothing in the kernel."""
 
     card: str
     when: str
@@ -67,7 +67,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class Smaller:
-    """Something to give up when resources run out: a move, or one step of a parameter."""
+    """What to reduce when resources run out: a move is dropped, or a parameter takes its next smaller value."""
 
     card: str
     parameter: str = ""
@@ -75,7 +75,7 @@ class Smaller:
 
 @dataclass(frozen=True)
 class Start:
-    """A point of the space worth trying early; ``limits`` says when, and ``when`` for which tasks, by their facts."""
+    """A strategy to try early: for these ``limits``, and for tasks whose facts fulfil ``when``."""
 
     moves: tuple[str, ...]
     limits: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Recipe:
-    """See the module's text; ``name`` is the recipe's folder, ``root`` the folder around it."""
+    """See the module's docstring; ``name`` is the recipe's folder, ``root`` the folder that contains it."""
 
     name: str
     root: str
@@ -98,7 +98,7 @@ class Recipe:
     starts: tuple[Start, ...] = ()
 
     def known(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """The form's facts with the recipe's own."""
+        """The form's facts and the recipe's own."""
         names = dict(facts)
         for name, expression in self.facts:
             names[name] = value_of(expression, names)
@@ -118,12 +118,12 @@ class Recipe:
 
 
 def identifier(card: str) -> str:
-    """A card's name as expressions and templates write it."""
+    """A card's name in expressions and templates."""
     return card.replace("-", "_")
 
 
 def load_recipes(folder: Path | None = None) -> tuple[Recipe, ...]:
-    """All recipes of a folder, by rank, then by name; by default those that come with the program."""
+    """All recipes of a folder, by rank, then by name; by default the built-in ones."""
     return _load(FOLDER if folder is None else folder)
 
 
@@ -134,7 +134,7 @@ def _load(folder: Path) -> tuple[Recipe, ...]:
 
 
 def read_recipe(file: Path) -> Recipe:
-    """One ``recipe.toml``, checked against the deck; anything wrong is a `DataError`."""
+    """One ``recipe.toml``, checked against the deck; a mistake is a `DataError`."""
     where = f"{file.parent.name}/{file.name}"
     try:
         data: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))

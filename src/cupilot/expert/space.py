@@ -1,4 +1,4 @@
-"""The strategies that one recipe can realise for one task: what is legal, repair, and sampling."""
+"""The strategies that one recipe can realise for one task: legality, repair and sampling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CAPABILITY = 8.0
 
 @dataclass(frozen=True)
 class Space:
-    """See the module's text.  Everything is a pure function of problem, deck and what the device is capable of."""
+    """See the module's docstring.  All methods are pure functions of problem, deck and compute capability."""
 
     problem: Problem
     deck: Deck
@@ -28,7 +28,7 @@ class Space:
 
     @property
     def cards(self) -> tuple[str, ...]:
-        """Cards that this recipe realises and the task's precision and the device allow."""
+        """The recipe's cards that the task's precision and the device allow."""
         known = (move.card for move in self.problem.recipe.moves)
         return tuple(card for card in known if self._allowed_precision(card) and self.capable(card))
 
@@ -43,7 +43,7 @@ class Space:
         return self.problem.recipe.choices(card, parameter, self.deck)
 
     def values(self, strategy: Strategy) -> dict[str, Any]:
-        """What expressions and the template see: facts, moves, derived values."""
+        """The names for expressions and the template: facts, moves, derived values."""
         recipe = self.problem.recipe
         names: dict[str, Any] = dict(self.problem.facts)
         for realised in recipe.moves:
@@ -76,7 +76,7 @@ class Space:
         return self.problem.recipe.realised(card)
 
     def _own_needs(self, card: str) -> tuple[str, ...]:
-        """Of this recipe; what is for another precision is not needed."""
+        """The needs that the recipe adds, without those for another precision."""
         realised = self._realised(card)
         needs = realised.needs if realised is not None else ()
         return tuple(need for need in needs if any(map(self._allowed_precision, need.split("|"))))
@@ -88,11 +88,11 @@ class Space:
     # --- repair ------------------------------------------------------------------------------
 
     def repair(self, strategy: Strategy, keep: frozenset[str] = frozenset()) -> Strategy:
-        """A legal strategy near the given one; moves of the cards in ``keep`` are changed last.
+        """A legal strategy close to the given one; moves of the cards in ``keep`` are changed last.
 
-        Values are snapped to what is allowed, needs are pulled in, of two moves that exclude each
-        other one goes; then single parameters change as long as fewer rules are broken, and when
-        that does not help a move is given up.  The empty strategy is always legal.
+        Values are snapped to allowed ones, needed moves are added, and of two moves that exclude each other one is
+        dropped.  Then single parameters are changed while that breaks fewer rules, else a move is dropped.  The empty
+        strategy is always legal.
         """
         moves = {m.card: self._snapped(m) for m in order(strategy).moves if m.card in self.cards}
         moves = self._complete(self._without_conflicts(moves, keep))
@@ -120,8 +120,8 @@ class Space:
         return kept
 
     def _complete(self, moves: dict[str, Move]) -> dict[str, Move]:
-        """Pull in what is needed; drop what needs something excluded by the rest."""
-        dropped: set[str] = set()  # or what needs it would pull it in again, without end
+        """Add needed moves; drop moves whose needs are excluded by the others."""
+        dropped: set[str] = set()  # not added again, or the loop would not end
         while True:
             missing = [(card, need) for card in sorted(moves) for need in self._needs(card) if not _met(need, moves)]
             if not missing:
@@ -143,7 +143,7 @@ class Space:
         return (*self.deck.card(card).needs, *self._own_needs(card))
 
     def _variations(self, strategy: Strategy, keep: frozenset[str]) -> Iterator[Strategy]:
-        """All changes of one parameter of a move that is not to be kept."""
+        """All changes of one parameter of a move that is not in ``keep``."""
         for move in strategy.moves:
             if move.card in keep:
                 continue
@@ -161,9 +161,7 @@ class Space:
         return best
 
     def _give_up(self, strategy: Strategy, keep: frozenset[str]) -> Strategy:
-        """Without the move whose loss mends most for each move that goes with it; those to be kept only when no other
-        is left.
-        """
+        """Drop the move that repairs the most rules per dropped move; those in ``keep`` only when no other is left."""
         free = [move.card for move in strategy.moves if move.card not in keep] or sorted(strategy.cards)
         broken = len(self._broken_rules(strategy))
 
@@ -176,20 +174,20 @@ class Space:
     # --- building ----------------------------------------------------------------------------
 
     def default(self, card: str, reason: str = "") -> Move:
-        """The card with every parameter at this recipe's default."""
+        """The card with all parameters at this recipe's defaults."""
         return Move.of(card, reason, **{p.name: self.choices(card, p.name)[0] for p in self.deck.card(card).parameters})
 
-    def drawn(self, card: str, rng: Random, reason: str = "") -> Move:
+    def draw_move(self, card: str, rng: Random, reason: str = "") -> Move:
         """The card with parameters drawn at random."""
         parameters = self.deck.card(card).parameters
         return Move.of(card, reason, **{p.name: rng.choice(self.choices(card, p.name)) for p in parameters})
 
     def draw(self, rng: Random, chance: Callable[[str], float], reason: str = "") -> Strategy:
-        """A random legal strategy; ``chance`` is each card's probability to be asked for."""
-        wanted = {card: self.drawn(card, rng, reason) for card in self.cards if rng.random() < chance(card)}
+        """A random legal strategy; ``chance`` is the probability of each card."""
+        wanted = {card: self.draw_move(card, rng, reason) for card in self.cards if rng.random() < chance(card)}
         complete = self._complete(self._without_conflicts(wanted, frozenset()))
-        # what was pulled in gets random parameters as well, or the sample would crowd around the defaults
-        moves = [wanted.get(card) or self.drawn(card, rng, move.reason) for card, move in complete.items()]
+        # added moves get random parameters too, or samples would cluster around the defaults
+        moves = [wanted.get(card) or self.draw_move(card, rng, move.reason) for card, move in complete.items()]
         return self.effective(self.repair(Strategy(tuple(moves))))
 
     def without(self, strategy: Strategy, card: str) -> Strategy:
@@ -215,7 +213,7 @@ class Space:
         return order(strategy)
 
     def starts(self, limit: str) -> tuple[Strategy, ...]:
-        """The recipe's starting points for such a device, those for this limit first, made legal for this task."""
+        """The recipe's starting points that the device allows, made legal for this task, those for this limit first."""
         found: list[Strategy] = []
         known = [start for start in self.problem.recipe.starts if value_of(start.when, self.problem.facts)]
         for start in sorted(known, key=lambda start: limit not in start.limits):
@@ -229,9 +227,9 @@ class Space:
         return tuple(found)
 
     def smaller(self, strategy: Strategy) -> Strategy | None:
-        """The next strategy that needs less of the device's resources, if the recipe knows one.
+        """The next strategy that needs fewer resources, if the recipe has one.
 
-        Nothing is added and no parameter grows, so that repeated steps come to an end.
+        No move is added and no parameter grows, so repeated steps terminate.
         """
         for entry in self.problem.recipe.smaller:
             move = strategy.move(entry.card)
@@ -250,7 +248,7 @@ class Space:
 
 
 def with_move(strategy: Strategy, move: Move) -> Strategy:
-    """The strategy with this move in the place of the one of the same card, or added."""
+    """The strategy with this move, which replaces one of the same card."""
     if strategy.move(move.card) is None:
         return order(Strategy((*strategy.moves, move), strategy.text))
     return Strategy(tuple(move if m.card == move.card else m for m in strategy.moves), strategy.text)

@@ -12,7 +12,7 @@ from cupilot.gpu.timing import launch_parts
 from cupilot.languages import visible_source
 from cupilot.numbers import PAGE
 from cupilot.records import Individual, Launch, Profile
-from cupilot.report.steps import Part, parts
+from cupilot.report.steps import PartChange, parts
 
 BY_TIME, BY_INSTRUCTIONS = "modelled time", "warp instructions"
 SMALL = 0.005
@@ -70,12 +70,12 @@ def part_rows(before: Individual, after: Individual) -> tuple[PartRow, ...]:
     small = [part for part in found if part not in large]
     rows = [_row(part, was, now) for part in sorted(large, key=lambda p: (-p.before_s, -p.after_s, p.limit))]
     if small:
-        rest = Part("other", sum(part.before_s for part in small), sum(part.after_s for part in small))
+        rest = PartChange("other", sum(part.before_s for part in small), sum(part.after_s for part in small))
         rows.append(replace(_row(rest, was, now), words=", ".join(sorted(part.limit for part in small))))
     return tuple(rows)
 
 
-def _row(part: Part, was_s: float, now_s: float) -> PartRow:
+def _row(part: PartChange, was_s: float, now_s: float) -> PartRow:
     words = WORDS.get(part.limit, part.limit)
     return PartRow(part.limit, words, part.before_s, part.after_s, part.before_s / was_s, part.after_s / now_s)
 

@@ -24,7 +24,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Part:
+class PartChange:
     """A part of the time, as timing breakdowns name it, before and after."""
 
     limit: str
@@ -48,7 +48,7 @@ class Step:
     changes: tuple[Change, ...]
     gain: float | None = None
     limit: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PartChange, ...] = ()
 
 
 def changes(before: Strategy, after: Strategy) -> tuple[Change, ...]:
@@ -70,13 +70,13 @@ def _parameters(old: Move, new: Move) -> str:
     return ", ".join(f"{name} {was.get(name, 'none')} → {given.get(name, 'none')}" for name in names)
 
 
-def parts(before: Individual, after: Individual) -> tuple[Part, ...]:
+def parts(before: Individual, after: Individual) -> tuple[PartChange, ...]:
     """Every part of either's time, the largest change first; none where a breakdown is not known."""
     old, new = before.evaluation.timing, after.evaluation.timing
     if old is None or new is None or not old.breakdown or not new.breakdown:
         return ()
     was, now = dict(old.breakdown), dict(new.breakdown)
-    found = [Part(name, was.get(name, 0.0), now.get(name, 0.0)) for name in was | now]
+    found = [PartChange(name, was.get(name, 0.0), now.get(name, 0.0)) for name in was | now]
     return tuple(sorted(found, key=lambda part: (-abs(part.saved_s), part.limit)))
 
 

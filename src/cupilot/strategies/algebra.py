@@ -1,8 +1,7 @@
-"""Operations on strategies; pure functions, nothing here knows how a move becomes code.
+"""Operations on strategies: pure functions that know cards, but not how a move becomes code.
 
-A move may name no card of the deck (an invention of a language model): it is kept everywhere,
-and has no rules until it becomes a card.  Whether a combination can be *realised* is a recipe's
-business; here it is only whether the cards allow it.
+A move without a card (invented by a language model) is kept everywhere and has no rules.  These functions check whether
+the cards allow a combination; whether it can be *realised* is up to a recipe.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def order(strategy: Strategy) -> Strategy:
 
 
 def same(a: Strategy, b: Strategy) -> bool:
-    """Equal moves, whatever their order, reasons and text."""
+    """Whether the moves are equal; their order, their reasons and the text do not matter."""
     return _table(a) == _table(b)
 
 
@@ -43,7 +42,7 @@ def same(a: Strategy, b: Strategy) -> bool:
 
 
 def compatible(strategy: Strategy, deck: Deck, *, capability: float, precision: str) -> tuple[str, ...]:
-    """Why the cards do not allow this strategy on such a device and precision; empty if they do."""
+    """Why the cards do not allow this strategy on such a device and in such a precision; empty if they do."""
     reasons: list[str] = []
     present = strategy.cards
     for move in strategy.moves:
@@ -90,12 +89,11 @@ def default_move(card: str, deck: Deck, reason: str = "") -> Move:
 
 
 def merge(a: Strategy, b: Strategy, deck: Deck, prefer: Preference) -> Strategy:
-    """All moves of both that can stand together, the preferred ones first.
+    """All moves of both strategies that can be combined, by preference.
 
-    ``prefer`` gives a move's weight, larger is better, asked once per move: a ranking, or a
-    random number.  Of two moves of one card the heavier wins (``a``'s when equal).  A move whose
-    needs are missing pulls them in, from the other parent or with default parameters; if what it
-    needs is excluded by something heavier, the move is dropped.
+    ``prefer`` gives a move's weight and is called once per move; larger is better.  Of two moves of one card the
+    heavier wins (``a``'s when equal).  Needed moves are added, from the other parent or with default parameters; a move
+    whose needs are excluded by a heavier move is dropped.
     """
     weights: dict[str, float] = {}
     union: dict[str, Move] = {}
@@ -133,8 +131,8 @@ def _closure(name: str, available: Mapping[str, Move], deck: Deck) -> dict[str, 
 def distance(a: Strategy, b: Strategy) -> float:
     """Between 0 (same moves) and 1 (no card in common); symmetric.
 
-    Jaccard distance over cards, where a card in both counts half for being there and half for
-    the share of its parameters that are equal.
+    The Jaccard distance over cards, where a common card counts half for itself and half for its share of equal
+    parameters.
     """
     left, right = _table(a), _table(b)
     union = left.keys() | right.keys()
@@ -158,7 +156,7 @@ def _table(strategy: Strategy) -> dict[str, dict[str, Value]]:
 
 @dataclass(frozen=True)
 class Difference:
-    """What leads from one strategy to another; ``changed`` are pairs of moves of one card."""
+    """The changes from one strategy to another; ``changed`` are pairs of moves of one card."""
 
     added: tuple[Move, ...] = ()
     dropped: tuple[Move, ...] = ()
@@ -175,7 +173,7 @@ class Difference:
 
 
 def diff(a: Strategy, b: Strategy) -> Difference:
-    """What has to be added, dropped and re-parameterised to come from ``a`` to ``b``."""
+    """The moves to add, drop and change to get from ``a`` to ``b``."""
     old, new = order(a), order(b)
     pairs = [(x, y) for x in old.moves if (y := new.move(x.card)) is not None]
     return Difference(
@@ -195,9 +193,9 @@ def move_text(move: Move) -> str:
 
 
 def canonical(strategy: Strategy) -> str:
-    """One line per move with its reason behind ``#``; the free text comes first, as comment lines.
+    """One line per move with its reason after ``#``; the free text comes first, as comment lines.
 
-    White space inside reasons and at the ends of the text's lines is not preserved.
+    White space inside reasons and at line ends of the text is not preserved.
     """
     lines = [f"# {line}".rstrip() for line in strategy.text.split("\n")] if strategy.text else []
     for move in order(strategy).moves:
@@ -209,8 +207,8 @@ def canonical(strategy: Strategy) -> str:
 def parse(text: str, deck: Deck, *, invent: bool = False) -> Strategy:
     """The inverse of `canonical`; a `DataError` names the line that cannot be read.
 
-    Names must be cards and their parameters, unless ``invent`` allows moves without a card.
-    Whether the values make sense together is `compatible`'s question.
+    Names must be cards and their parameters, unless ``invent`` allows moves without a card.  `compatible` checks the
+    values.
     """
     moves: dict[str, Move] = {}
     comments: list[str] = []

@@ -1,4 +1,4 @@
-"""The deck: every card known, read from data files and checked against one another at load."""
+"""The deck: all cards, read from data files and checked when loaded."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Deck(Mapping[str, Card]):
         return tuple(card for card in self.values() if card.runs_on(capability) and card.allows(precision))
 
     def excluded(self, first: str, second: str) -> bool:
-        """Whether two cards cannot be in one strategy; it is enough that one of them says so.
+        """Whether two cards exclude each other; one of them naming the other is enough.
 
         Names without a card exclude nothing.
         """
@@ -70,7 +70,7 @@ class Deck(Mapping[str, Card]):
 
 
 def load_deck(folder: Path | None = None) -> Deck:
-    """Read every ``*.toml`` of a folder, by default the cards that come with the program."""
+    """Read every ``*.toml`` of a folder, by default the built-in cards."""
     return _read(SHIPPED) if folder is None else _read.__wrapped__(folder)
 
 

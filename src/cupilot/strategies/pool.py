@@ -1,9 +1,9 @@
-"""The pool: strategies that worked, found again by similarity; the memory between runs.
+"""The pool: strategies that worked in earlier runs, retrieved by similarity.
 
-A pool is a file of the user's own records, seen together with the records that come with the program.
-The shipped ones are read-only: they can be outdone or hidden, never changed.  Retrieval is by operator
-tags, sizes, zone, limit and words (see `cupilot.strategies.pool_rank`); meaning beyond words is not covered.
-One thread at a time may use a `Pool`; other processes may read and write the same file meanwhile.
+A pool is a file of the user's own records together with the shipped records, which are read-only: they can be
+superseded or hidden, never changed.  Retrieval is by operator tags, sizes, zone, limit and words (see
+`cupilot.strategies.pool_rank`); there is no semantic search.  A `Pool` is for one thread at a time; other processes may
+read and write the same file meanwhile.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHORTEST_NAME = 4
 
 
 def open_pool(path: Path | None, seed: bool = True) -> Pool:
-    """The pool in a file, made if need be; None keeps nothing.  ``seed`` shows the shipped records as well."""
+    """The pool in a file, created if necessary; None keeps nothing.  ``seed`` includes the shipped records."""
     shipped = in_memory(read_lines(SHIPPED) if seed else (), SHIPPED.name)
     try:
         return Pool(in_memory((), "in memory") if path is None else open_file(path), shipped)
@@ -63,7 +63,7 @@ class Pool:
         return sum(len(ids) for ids in self._visible())
 
     def records(self, *, shipped: bool = True) -> list[PoolRecord]:
-        """What there is, by task and then by time; ``shipped`` False: only the user's own."""
+        """All visible records, by task and then by time; with ``shipped`` False only the user's own."""
         own, others = self._visible()
         found = [record for record in self._own.records() if record.id in own]
         if shipped:
@@ -81,11 +81,11 @@ class Pool:
         return record
 
     def shipped(self) -> set[str]:
-        """Ids of the records that come with the program, as far as they are to be seen."""
+        """The ids of the visible shipped records."""
         return self._visible()[1]
 
     def similar(self, query: PoolQuery, count: int, *, besides: str = "") -> list[PoolMatch]:
-        """The ``count`` records that promise most for a query, best first, no two with the same moves.
+        """The ``count`` most promising records for a query, best first, no two with the same moves.
 
         ``besides`` is the digest of a task (as in `Proof`) whose own records are left out.
         """
@@ -112,20 +112,19 @@ class Pool:
     def add(self, record: PoolRecord) -> bool:
         """Keep a record; False when the same moves did as well for this task, or its kernel is known to fail.
 
-        A record that says what the program has no word for (see `cupilot.strategies.pool_lines.check`)
-        is a `DataError`.
+        An invalid record (see `cupilot.strategies.pool_lines.check`) is a `DataError`.
         """
         check(record)
         return self._add((record,)) == 1
 
     def import_lines(self, path: Path) -> int:
-        """Add all records of a file or, when one line is bad, none; returns how many were new or better."""
+        """Add all records of a file, or none if a line is invalid; returns how many were new or better."""
         return self._add(tuple(read_lines(path)))
 
     def forget(self, name: str) -> tuple[str, ...]:
-        """Remove a record by its id (or the beginning of it), or all records of a kernel by its digest.
+        """Remove a record by its id or a prefix of it, or all records of a kernel by its digest; returns the ids.
 
-        Shipped records are hidden from now on.  Runs may find the same strategies again.  Returns the ids.
+        Shipped records are hidden.  Later runs may find the same strategies again.
         """
         found = self._named(name)
         if len(found) > 1 and not found <= self._own.ids(kernel=name) | self._shipped.ids(kernel=name):
@@ -138,16 +137,16 @@ class Pool:
         return tuple(sorted(found))
 
     def drop_failed(self, kernel: str) -> tuple[str, ...]:
-        """Remove the records of a kernel that failed verification; it is not taken again.  Returns the ids."""
+        """Remove the records of a kernel that failed verification, and never accept it again; returns the ids."""
         with self._own.transaction():
             found = self._own.ids(kernel=kernel) | (self._shipped.ids(kernel=kernel) & self.shipped())
             self._own.fail(kernel)
         return tuple(sorted(found))
 
-    # --- underneath --------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------
 
     def _visible(self) -> tuple[set[str], set[str]]:
-        """Ids of the own and of the shipped records that are to be seen; of one id the faster, else the own."""
+        """The ids of the visible own and shipped records; of two with one id the faster, else the own."""
         own, shipped = self._own.ids(), self._shipped.ids() - self._own.hidden()
         for kernel in self._own.failed():
             shipped -= self._shipped.ids(kernel=kernel)
@@ -157,14 +156,14 @@ class Pool:
         return own, shipped
 
     def _record(self, id_: str, shipped: set[str]) -> PoolRecord | None:
-        """None when another process has just removed it."""
+        """The record, or None when another process has just removed it."""
         return (self._shipped if id_ in shipped else self._own).record(id_)
 
     def _named(self, name: str) -> set[str]:
         visible = set().union(*self._visible())
         found: set[str] = set()
-        for shelf in (self._own, self._shipped):
-            found |= shelf.ids(kernel=name) | (shelf.ids(beginning=name) if len(name) >= SHORTEST_NAME else set())
+        for file in (self._own, self._shipped):
+            found |= file.ids(kernel=name) | (file.ids(beginning=name) if len(name) >= SHORTEST_NAME else set())
         if not found & visible:
             raise UserError(f"the pool {self._own.name} has no record {name!r}")
         return found & visible

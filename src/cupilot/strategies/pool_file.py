@@ -71,11 +71,11 @@ def in_memory(records: Iterable[PoolRecord], name: str) -> PoolFile:
     """A pool that is gone when it is closed."""
     database = database_in_memory(f"the pool {name}")
     _make_ready(database, name)
-    shelf = PoolFile(name, database)
-    with shelf.transaction():
+    file = PoolFile(name, database)
+    with file.transaction():
         for record in records:
-            shelf.put(record)
-    return shelf
+            file.put(record)
+    return file
 
 
 def _make_ready(database: Database, name: str) -> None:

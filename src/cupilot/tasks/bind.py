@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from cupilot.errors import UserError
 from cupilot.records import Task
+from cupilot.tasks.bindable_values import (
+    ModuleTensor,
+    best_matches,
+    constructor_scalars,
+    input_scalars,
+    missing_tensors,
+    module_attributes,
+    module_tensors,
+    one_element_tensors,
+    value_for,
+)
 from cupilot.tasks.execute import build_model, draw_inputs, init_inputs, isolated, run_source
 from cupilot.tasks.expressions import evaluate_expressions
 from cupilot.tasks.likeness import Words, kind_of, numbered_first, place_of, tensor_words, without_axis, words
 from cupilot.tasks.load import forward_names
-from cupilot.tasks.offers import (
-    Member,
-    absent_members,
-    attributes,
-    best_fits,
-    constructor_numbers,
-    fitted,
-    members,
-    scalars,
-    single_elements,
-)
 from cupilot.toolchain.signature import Parameter
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def bind(
     When the parameters are not known: all inputs, then all parameters and buffers of the module.
     """
     if parameters is None:
-        own = (member.expression for member in members(model))
+        own = (member.expression for member in module_tensors(model))
         return Binding((*(f"inputs[{index}]" for index in range(len(inputs))), *own))
     return _Binder(tuple(parameters), inputs, model, init).binding(entry)
 
@@ -114,21 +114,27 @@ class _Binder:
         self._bound: dict[int, str] = {}
         self._used: set[str] = set()
         self._unclear: dict[int, str] = {}
-        self._members = members(model)
-        self._scalars = scalars(names, inputs)
+        self._module_tensors = module_tensors(model)
+        self._scalars = input_scalars(names, inputs)
         taken = {number.expression for number in self._scalars}
         inputs_by_name = {f"inputs[{index}]": name for index, name in enumerate(names)}
         self._tensors = {text: name for text, name in inputs_by_name.items() if text not in taken}
-        own, of_parts = attributes(model)
+        own, of_parts = module_attributes(model)
         # a tensor of one element goes before the number that it was made from, because it may change
-        self._sources = (self._scalars, single_elements(self._members), constructor_numbers(init), own, of_parts)
+        self._sources = (
+            self._scalars,
+            one_element_tensors(self._module_tensors),
+            constructor_scalars(init),
+            own,
+            of_parts,
+        )
 
     def binding(self, entry: str) -> Binding:
         self._bind_inputs_by_name()
-        self._bind_members_by_name()
-        self._bind_lists_of_members()
+        self._bind_tensors_by_name()
+        self._bind_lists_of_tensors()
         self._bind_inputs_in_order()
-        self._bind_members_in_order()
+        self._bind_tensors_in_order()
         self._bind_numbers_by_name()
         self._bind_inputs_that_are_numbers()
         expressions, problems = self._in_order()
@@ -136,7 +142,7 @@ class _Binder:
         problems += [f"{expression} would not be used" for expression in given if expression not in self._used]
         if problems:
             raise self._refusal(entry, problems)
-        unused = (member.expression for member in self._members if member.expression not in self._used)
+        unused = (member.expression for member in self._module_tensors if member.expression not in self._used)
         return Binding(tuple(expressions), tuple(unused))
 
     def _bind(self, place: int, expression: str, *uses: str) -> None:
@@ -157,20 +163,20 @@ class _Binder:
             for name, expression in given.items():
                 self._bind(asked[name], expression)
 
-    def _bind_members_by_name(self) -> None:
+    def _bind_tensors_by_name(self) -> None:
         """The best fits first, as long as a parameter is left for every input."""
         places = self._open("Tensor", "Tensor?")
         room = len(places) - (0 if self._open("tensors") else len(self._free_inputs()))
         scores = sorted(
             (-member.name.likeness(self._meaning(place)), place, number)
             for place in places
-            for number, member in enumerate(self._members)
+            for number, member in enumerate(self._module_tensors)
         )
         taken: set[int] = set()
         for score, place, number in scores:
             if score and place not in self._bound and number not in taken and len(taken) < room:
                 taken.add(number)
-                self._bind(place, self._members[number].expression)
+                self._bind(place, self._module_tensors[number].expression)
 
     def _meaning(self, place: int) -> str:
         """The name of a tensor, unless it is only a letter of the alphabet: ``b`` is no bias beside ``a``."""
@@ -178,11 +184,11 @@ class _Binder:
         letters = {each.name.lower() for each in self._parameters if each.type == "Tensor"}
         return "" if name.lower() == "b" and "a" in letters else name
 
-    def _bind_lists_of_members(self) -> None:
+    def _bind_lists_of_tensors(self) -> None:
         """``weights`` are all weights, ``params`` everything that is learned."""
         for place in self._open("tensors"):
             name = self._parameters[place].name
-            learned = [member for member in self._members if not member.is_buffer]
+            learned = [member for member in self._module_tensors if not member.is_buffer]
             if name.lower() not in ("params", "parameters"):
                 learned = [member for member in learned if (member.name.kind,) == tensor_words(name)]
             chosen = [member.expression for member in learned]
@@ -207,20 +213,20 @@ class _Binder:
             if taken:
                 self._bind(place, f"[{', '.join(taken)}]" if place in lists else taken[0], *taken)
 
-    def _bind_members_in_order(self) -> None:
+    def _bind_tensors_in_order(self) -> None:
         for place in self._open("Tensor"):
             name = self._meaning(place)
             if self._parameters[place].default is not None:
                 continue
-            free = [member for member in self._members if member.expression not in self._used]
+            free = [member for member in self._module_tensors if member.expression not in self._used]
             fitting = [member for member in free if self._may_stand_for(member, name)]
-            taken = [member for member in self._members if member.expression in self._used]
-            absent = absent_members(self._model, taken)
+            taken = [member for member in self._module_tensors if member.expression in self._used]
+            absent = missing_tensors(self._model, taken)
             fitting = fitting or [member for member in absent if member.name.likeness(name)]
             if fitting:
                 self._bind(place, fitting[0].expression)
 
-    def _may_stand_for(self, member: Member, name: str) -> bool:
+    def _may_stand_for(self, member: ModuleTensor, name: str) -> bool:
         """Whether the names do not contradict: a bias is no weight, and that of a norm is not that of a conv."""
         if member.name.last == "num_batches_tracked":
             return False
@@ -247,7 +253,7 @@ class _Binder:
     def _bind_number(self, place: int, read: Words, axis: str | None, rank: int) -> None:
         """The first source that knows the name decides."""
         kind = self._parameters[place].type
-        per_source = [best_fits(source, read, axis, rank, kind) for source in self._sources]
+        per_source = [best_matches(source, read, axis, rank, kind) for source in self._sources]
         found = next((fits for fits in per_source if fits), [])
         differing = kind not in ("ints", "floats") and any(isinstance(value, tuple) for _, value, _ in found)
         if differing or len({repr(value) for _, value, _ in found}) > 1:
@@ -264,7 +270,7 @@ class _Binder:
         """Those that no name speaks of go where they fit, first to parameters without a default."""
         for number in self._scalars:
             places = sorted(self._open(*SCALARS), key=lambda i: (self._parameters[i].default is not None, i))
-            fitting = [(place, fitted(number, self._parameters[place].type, None)) for place in places]
+            fitting = [(place, value_for(number, self._parameters[place].type, None)) for place in places]
             place, found = next(((place, found) for place, found in fitting if found), (0, None))
             if number.expression not in self._used and found is not None:
                 self._bind(place, found[0], number.expression)

@@ -309,10 +309,10 @@ def native_results(drawn: Drawn, inputs: Sequence[Any]) -> tuple[Array, ...]:
     """PyTorch's own result, as on a GPU; on copies, because a module may write to its inputs and buffers."""
     import torch
 
-    from cupilot.tasks.single import SingleScans
+    from cupilot.tasks.float32_scan import Float32Scans
 
     copies = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in inputs)
-    with isolated(drawn.seed), SingleScans():  # type: ignore[no-untyped-call]
+    with isolated(drawn.seed), Float32Scans():  # type: ignore[no-untyped-call]
         outputs = run_model(_copy(drawn.model), copies, drawn.task.name)
     return tuple(to_array(output) for output in outputs)
 

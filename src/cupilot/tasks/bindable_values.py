@@ -1,4 +1,4 @@
-"""What a task has to offer to a host function: tensors of its module, and numbers that have a name."""
+"""What the parameters of a host function can be bound to: tensors of the task's module, and named values."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Member:
-    """A tensor of the module; ``value`` is None where the module has the name but no tensor."""
+class ModuleTensor:
+    """A tensor of the module; ``value`` is None if the module has the name but no tensor."""
 
     expression: str
     name: TensorName
@@ -23,8 +23,8 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Number:
-    """A scalar, a string or a tuple of numbers that has a name; ``rank`` of a ``2d`` module's attributes is 2."""
+class NamedValue:
+    """A named scalar, string or tuple of numbers; ``rank`` is 2 for the attributes of a ``2d`` module."""
 
     expression: str
     name: Words
@@ -33,10 +33,10 @@ class Number:
     rank: int = 0
 
 
-class _Later(float):
-    """A number that is known only when the module has values; equal to nothing else."""
+class _DeferredValue(float):
+    """A number that is known only when the module has values; it compares equal to nothing."""
 
-    def __new__(cls, name: str) -> _Later:
+    def __new__(cls, name: str) -> _DeferredValue:
         made = super().__new__(cls, "nan")
         made.name = name
         return made
@@ -47,22 +47,22 @@ class _Later(float):
         return self.name
 
 
-def members(model: torch.nn.Module) -> list[Member]:
-    """Parameters, then buffers; what is shared is there once."""
+def module_tensors(model: torch.nn.Module) -> list[ModuleTensor]:
+    """Parameters, then buffers; shared tensors are listed once."""
     found = []
     for is_buffer, named in ((False, model.named_parameters()), (True, model.named_buffers())):
         for path, tensor in named:
             owner, _, last = path.rpartition(".")
             name = TensorName(path, place_of(owner, model.get_submodule(owner)))
-            found.append(Member(_expression(model, owner, last), name, tensor, is_buffer))
+            found.append(ModuleTensor(_expression(model, owner, last), name, tensor, is_buffer))
     return found
 
 
-def absent_members(model: torch.nn.Module, present: Sequence[Member]) -> list[Member]:
-    """Such as the bias of a module that was made without one, when others of its tensors are present."""
+def missing_tensors(model: torch.nn.Module, present: Sequence[ModuleTensor]) -> list[ModuleTensor]:
+    """Tensors that a module was constructed without, such as a bias, while others of it are ``present``."""
     owners = {member.name.path.rpartition(".")[0] for member in present}
     return [
-        Member(_expression(model, path, last), TensorName(f"{path}.{last}", place_of(path, module)))
+        ModuleTensor(_expression(model, path, last), TensorName(f"{path}.{last}", place_of(path, module)))
         for path, module in model.named_modules()
         for last, tensor in module._parameters.items()
         if tensor is None and path in owners
@@ -70,7 +70,7 @@ def absent_members(model: torch.nn.Module, present: Sequence[Member]) -> list[Me
 
 
 def _expression(model: torch.nn.Module, path: str, attribute: str) -> str:
-    """Python for a member of a module: ``model.net[0].weight``."""
+    """The Python expression for an attribute of a module, such as ``model.net[0].weight``."""
     import torch
 
     text = "model"
@@ -86,33 +86,33 @@ def _expression(model: torch.nn.Module, path: str, attribute: str) -> str:
     return text
 
 
-def scalars(names: Sequence[str], inputs: Sequence[Any]) -> list[Number]:
-    """Inputs that are no tensors."""
+def input_scalars(names: Sequence[str], inputs: Sequence[Any]) -> list[NamedValue]:
+    """The inputs that are not tensors."""
     import torch
 
     return [
-        Number(f"inputs[{index}]", words(name), value)
+        NamedValue(f"inputs[{index}]", words(name), value)
         for index, (name, value) in enumerate(zip(names, inputs, strict=True))
         if not isinstance(value, torch.Tensor)
     ]
 
 
-def constructor_numbers(init: Mapping[str, Any]) -> list[Number]:
-    return [Number(f"init[{name!r}]", words(name), value) for name, value in init.items() if _is_number(value)]
+def constructor_scalars(init: Mapping[str, Any]) -> list[NamedValue]:
+    return [NamedValue(f"init[{name!r}]", words(name), value) for name, value in init.items() if _is_number(value)]
 
 
-def single_elements(found: Sequence[Member]) -> list[Number]:
-    """Floating tensors of one element: they can be passed as a number, and keep track of the module's values."""
+def one_element_tensors(found: Sequence[ModuleTensor]) -> list[NamedValue]:
+    """Floating-point tensors of one element, which can be passed as a number that follows the module's values."""
     return [
-        Number(f"{each.expression}.item()", words(each.name.last), _Later(each.expression), each.name.place)
+        NamedValue(f"{each.expression}.item()", words(each.name.last), _DeferredValue(each.expression), each.name.place)
         for each in found
         if each.value is not None and each.value.numel() == 1 and each.value.is_floating_point()
     ]
 
 
-def attributes(model: torch.nn.Module) -> tuple[list[Number], list[Number]]:
-    """Numbers that the model itself keeps, and those that its parts keep."""
-    found: tuple[list[Number], list[Number]] = ([], [])
+def module_attributes(model: torch.nn.Module) -> tuple[list[NamedValue], list[NamedValue]]:
+    """The values that the model itself has, and those of its submodules."""
+    found: tuple[list[NamedValue], list[NamedValue]] = ([], [])
     for path, module in model.named_modules():
         kept = dict(_class_attributes(type(module))) | vars(module) if not path else vars(module)
         suffix = type(module).__name__[-2:]
@@ -120,7 +120,7 @@ def attributes(model: torch.nn.Module) -> tuple[list[Number], list[Number]]:
         for name, value in kept.items():
             if name.startswith("_") or not _is_number(value) or (name == "training" and path):
                 continue
-            number = Number(_expression(model, path, name), words(name), value, place_of(path, module), rank)
+            number = NamedValue(_expression(model, path, name), words(name), value, place_of(path, module), rank)
             found[bool(path)].append(number)
     return found
 
@@ -136,25 +136,25 @@ def _is_number(value: Any) -> bool:
     return len(items) > 0 and all(isinstance(item, (bool, int, float, str)) for item in items)
 
 
-def best_fits(
-    source: list[Number], name: Words, axis: str | None, rank: int, kind: str
-) -> list[tuple[str, Any, Number]]:
-    """Expressions and values of those that fit the name best."""
+def best_matches(
+    source: list[NamedValue], name: Words, axis: str | None, rank: int, kind: str
+) -> list[tuple[str, Any, NamedValue]]:
+    """Expressions and values of the best matches for a name."""
     fitting = []
     for number in source:
         likeness = scalar_likeness(name, number.name, number.place)
-        value = fitted(number, kind, axis) if likeness is not None and likeness[0] == rank else None
+        value = value_for(number, kind, axis) if likeness is not None and likeness[0] == rank else None
         if likeness is not None and value is not None:
             fitting.append((likeness[1], (*value, number)))
     best = max((score for score, _ in fitting), default=0)
     return [found for score, found in fitting if score == best]
 
 
-def fitted(number: Number, kind: str, axis: str | None) -> tuple[str, Any] | None:
-    """The expression and value that a parameter of this type takes, if there is one.
+def value_for(number: NamedValue, kind: str, axis: str | None) -> tuple[str, Any] | None:
+    """The expression and value for a parameter of this type, if there is one.
 
-    A tuple whose elements differ is given as it is to a parameter that wants one number: the name is right, and
-    nobody can say which element is meant.
+    A tuple whose elements differ is passed unchanged to a parameter that wants one number: the name matches, but the
+    element is ambiguous.
     """
     value, text = number.value, number.expression
     listed = isinstance(value, (list, tuple))

@@ -1,4 +1,4 @@
-"""The expert as SCE Manager: first strategies, crossing and mutation, guided by zone and limit."""
+"""The expert as SCE Manager: first strategies, crossover and mutation, guided by zone and limit."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cupilot.expert.space import Space, with_move, with_parameter
 from cupilot.records import Guidance, Move, Strategy
 from cupilot.strategies import distance, merge, same
 
-# chance of a card in a random strategy, and how much more when it relieves the limit
+# probability of a card in a random strategy, and how much more if it relieves the limit
 CHANCE, RELIEF_CHANCE = 0.35, 0.3
-# draws per strategy wanted, from which the one farthest from all others is taken
+# draws per strategy, of which the one farthest from all others is taken
 DRAWS = 6
-# chance that a move of only one parent, which does not relieve the limit, is left out
+# probability that a move of only one parent, which does not relieve the limit, is dropped
 THINNING = 0.3
-# mutations tried before a fresh draw
+# mutations tried before a new draw
 TRIES = 12
 # relative frequency of mutations
 MUTATIONS = {"add": 0.45, "change": 0.35, "drop": 0.2}
@@ -28,8 +28,8 @@ MUTATIONS = {"add": 0.45, "change": 0.35, "drop": 0.2}
 POOL_SHARE = 0.4
 
 
-def pays(space: Space, card: str, guidance: Guidance | None) -> float:
-    """How well a card answers the guidance: 1 for relieving the limit, half for the right zone."""
+def relevance(space: Space, card: str, guidance: Guidance | None) -> float:
+    """How relevant a card is for the guidance: 1 if it relieves the limit, plus a half if it is for the zone."""
     if guidance is None:
         return 0.0
     known = space.deck.card(card)
@@ -39,10 +39,9 @@ def pays(space: Space, card: str, guidance: Guidance | None) -> float:
 def initialize(space: Space, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
     """Up to ``count`` strategies, no two alike.
 
-    Some are what paid on similar tasks, some are known starting points, the rest is spread over the
-    space.  The empty strategy is not among them: it is the plain kernel.  What similar tasks say comes
-    first, then the starting points, those for the limit before others and otherwise as the recipe has them, then
-    what answers the guidance best, because whatever is tried early may spare the rest.
+    First come strategies that paid on similar tasks, then the recipe's starting points, those for the limit before
+    others, then random strategies spread over the space, the most relevant for the guidance first.  The empty strategy
+    is not among them: it is the plain kernel.
     """
     guidance = brief.guidance
     chosen = _from_pool(space, brief, ceil(POOL_SHARE * count))
@@ -63,14 +62,14 @@ def initialize(space: Space, brief: Brief, count: int, rng: Random) -> tuple[Str
         if not fresh:
             break
         chosen.append(max(fresh, key=lambda s: min(distance(s, other) for other in taken)))
-    answers = sorted(chosen[known:], key=lambda s: -sum(pays(space, card, guidance) for card in s.cards))
-    return (*chosen[:known], *answers)
+    ranked = sorted(chosen[known:], key=lambda s: -sum(relevance(space, card, guidance) for card in s.cards))
+    return (*chosen[:known], *ranked)
 
 
 def _from_pool(space: Space, brief: Brief, most: int) -> list[Strategy]:
     """Strategies of similar tasks, made legal for this one; the most similar first.
 
-    One that needs another GPU, or loses more than half of its moves on the way, is not what paid there.
+    A strategy that needs another GPU, or loses more than half of its moves, is left out.
     """
     found: list[Strategy] = []
     for record in brief.similar:
@@ -91,19 +90,19 @@ def _from_pool(space: Space, brief: Brief, most: int) -> list[Strategy]:
 
 
 def cross(space: Space, parents: Sequence[Strategy], guidance: Guidance | None, rng: Random) -> Strategy:
-    """One strategy out of two, the first parent being the better one; of one, a mutation."""
+    """A strategy from two parents, the better one first; from one parent, a mutation."""
     if len(parents) < 2:
         return mutate(space, parents[0] if parents else Strategy(), guidance, rng)
     better, other = (space.repair(parent) for parent in parents[:2])
 
     def prefer(move: Move) -> float:
         inherited = better.move(move.card)
-        return pays(space, move.card, guidance) + (0.5 if inherited == move else 0.0) + rng.random()
+        return relevance(space, move.card, guidance) + (0.5 if inherited == move else 0.0) + rng.random()
 
     child = merge(better, other, space.deck, prefer)
     for move in child.moves:
         single = (better.move(move.card) is None) != (other.move(move.card) is None)
-        if single and pays(space, move.card, guidance) < 1.0 and rng.random() < THINNING:
+        if single and relevance(space, move.card, guidance) < 1.0 and rng.random() < THINNING:
             child = space.without(child, move.card) if move.card in child.cards else child
     child = space.effective(space.repair(replace(child, text="")))
     if any(same(child, parent) for parent in parents):
@@ -114,7 +113,7 @@ def cross(space: Space, parents: Sequence[Strategy], guidance: Guidance | None, 
 def mutate(
     space: Space, strategy: Strategy, guidance: Guidance | None, rng: Random, avoid: Sequence[Strategy] = ()
 ) -> Strategy:
-    """A legal strategy one step away: a move added, dropped or re-parameterised; none of ``avoid``."""
+    """A legal strategy one step away, and not in ``avoid``: a move added or dropped, or one parameter changed."""
     start = space.effective(space.repair(strategy))
     steps: dict[str, Callable[[Space, Strategy, Guidance | None, Random], tuple[Strategy, frozenset[str]] | None]]
     steps = {"add": _add, "change": _change, "drop": _drop}
@@ -136,10 +135,10 @@ def _add(
     absent = [card for card in space.cards if card not in strategy.cards]
     if not absent:
         return None
-    card = rng.choices(absent, weights=[0.5 + 2.0 * pays(space, card, guidance) for card in absent])[0]
+    card = rng.choices(absent, weights=[0.5 + 2.0 * relevance(space, card, guidance) for card in absent])[0]
     relieved = guidance is not None and guidance.limit in space.deck.card(card).relieves
     reason = f"relieves {guidance.limit}" if guidance is not None and relieved else "mutation: added"
-    return with_move(strategy, space.drawn(card, rng, reason)), frozenset({card})
+    return with_move(strategy, space.draw_move(card, rng, reason)), frozenset({card})
 
 
 def _change(
@@ -154,7 +153,7 @@ def _change(
     ]
     if not options:
         return None
-    weights = [0.5 + pays(space, move.card, guidance) for move, _, _ in options]
+    weights = [0.5 + relevance(space, move.card, guidance) for move, _, _ in options]
     move, name, value = rng.choices(options, weights=weights)[0]
     changed = replace(with_parameter(move, name, value), reason=f"mutation: {name} was {move.get(name)}")
     return with_move(strategy, changed), frozenset({move.card})
@@ -165,6 +164,6 @@ def _drop(
 ) -> tuple[Strategy, frozenset[str]] | None:
     if not strategy.moves:
         return None
-    weights = [1.0 / (0.5 + pays(space, move.card, guidance)) for move in strategy.moves]
+    weights = [1.0 / (0.5 + relevance(space, move.card, guidance)) for move in strategy.moves]
     move = rng.choices(strategy.moves, weights=weights)[0]
     return space.without(strategy, move.card), frozenset()

@@ -1,7 +1,7 @@
 """Scans with float32 sums.
 
-PyTorch's cumulative sums and products on the CPU add up in double precision, those on a GPU do not.  Where its float32
-result is the yardstick for kernels, a scan must therefore be computed as float32 would, one element after another.
+PyTorch accumulates cumulative sums and products in double precision on the CPU, but not on a GPU.  Where its float32
+result sets the tolerance for kernels, a scan is therefore computed sequentially in float32.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 SCANS = {torch.ops.aten.cumsum.default: np.add, torch.ops.aten.cumprod.default: np.multiply}
 
 
-class SingleScans(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is active, scans of float32 tensors have float32 sums."""
+class Float32Scans(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While this mode is active, scans of float32 tensors accumulate in float32."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cupilot.tasks.single import SingleScans
+from cupilot.tasks.float32_scan import Float32Scans
 
 X = torch.from_numpy(np.random.default_rng(5).random((3, 40000), dtype=np.float32))
 
@@ -16,7 +16,7 @@ def test_sums_are_float32(scan: object) -> None:
     assert callable(scan)
     values = X + 0.5 if scan is torch.cumprod else X
     exact, plain = scan(values.double(), 1), scan(values, 1)
-    with SingleScans():
+    with Float32Scans():
         single = scan(values, 1)
     usual = torch.isfinite(exact) & (exact.abs() > 1e-30) & (exact.abs() < 1e30)
 
@@ -28,7 +28,7 @@ def test_sums_are_float32(scan: object) -> None:
 
 
 def test_all_else_is_as_it_was() -> None:
-    with SingleScans():
+    with Float32Scans():
         assert torch.equal(torch.cumsum(X.double(), 1), np_cumsum(X))
         assert torch.equal(torch.cumsum(torch.arange(5), 0), torch.tensor([0, 1, 3, 6, 10]))
         assert torch.cumsum(torch.tensor(2.0), 0) == 2.0
