@@ -18,7 +18,7 @@ from cupilot.agents.budget import Part, lines_of, shortened
 from cupilot.agents.wording import item
 from cupilot.contracts import Brief
 from cupilot.errors import DataError
-from cupilot.languages import language_of, visible_source
+from cupilot.languages import find_language, language_of, visible_source
 from cupilot.records import Argument, Card, Evaluation, Kernel, Strategy, Timing
 from cupilot.strategies import Deck, canonical
 
@@ -45,6 +45,11 @@ class Matter:
     def language(self) -> str:
         """What the kernel is written in: that of the kernel at hand; CUDA before there is one."""
         return (self.kernel or Kernel("")).language
+
+    @property
+    def fence(self) -> str:
+        """The word after the fence of a block with the kernel."""
+        return find_language(self.language).fences[0]
 
 
 def section_of(name: str, matter: Matter) -> Part | None:
@@ -105,7 +110,7 @@ def _precision(matter: Matter) -> Part | None:
 def _kernel(matter: Matter) -> Part | None:
     if matter.kernel is None:
         return None
-    values = {"time": _time(matter.evaluation), "language": matter.language}
+    values = {"time": _time(matter.evaluation), "fence": matter.fence}
     return Part("kernel", lines_of(matter.kernel.source), ends=True, values=values)
 
 
@@ -232,7 +237,7 @@ def _failure(matter: Matter) -> Part | None:
         "around": _around(failure.message, matter.kernel) if failure is not None else "",
         "time": _time(evaluation),
         "parent": _time(parents[0].evaluation) if parents else "",
-        "language": matter.language,
+        "fence": matter.fence,
     }
     log = steady(failure.log).strip() if failure is not None else ""
     return Part("failure", lines_of(log) if log else (), ends=True, values=values)
