@@ -40,10 +40,8 @@ def render_item(kind: str, *values: Any) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    # a language's own files are found as NAME/rules.j2
-    languages = {name: jinja2.FileSystemLoader(find_language(name).prompts) for name in language_names()}
     environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(FOLDER), jinja2.PrefixLoader(languages)]),
+        loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(FOLDER), jinja2.FunctionLoader(_of_language)]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -51,6 +49,13 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {"fenced": fenced, "one_line": one_line, "quantity": quantity}
     return environment
+
+
+def _of_language(name: str) -> str | None:
+    """A language's own file, such as ``cuda/rules.j2``."""
+    language, _, file = name.partition("/")
+    path = find_language(language).prompts / file if language in language_names() else None
+    return path.read_text(encoding="utf-8") if path is not None and path.is_file() else None
 
 
 def fenced(text: str, name: str = "") -> str:

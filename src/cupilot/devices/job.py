@@ -47,8 +47,8 @@ class Job:
     resources: tuple[tuple[str, Resources], ...]
     calls: tuple[JobCall, ...]
     timeout_s: float
-    sass: tuple[SassFunction, ...] = ()
-    language: str = "cuda"
+    sass: tuple[SassFunction, ...]
+    language: str
 
     def files(self) -> Iterator[Path]:
         """The files that arguments are in."""

@@ -222,7 +222,7 @@ def _host_failure(profile: Profile) -> Failure | None:
 def _alias(result: TensorValue, inputs: list[TensorValue]) -> str:
     """The input in whose memory a result lies, or nothing."""
     for number, value in enumerate(inputs):
-        if prod(result.shape) and 0 <= result.pointer - value.pointer < prod(value.shape) * ITEM_BYTES[value.dtype]:
+        if prod(result.shape) and 0 <= result.pointer - value.pointer < value.bytes:
             return f"input {number}"
     return ""
 

@@ -20,24 +20,25 @@ from cupilot.languages.contract import Language
 from cupilot.records import Kernel, Launch
 
 GROUP = "cupilot.languages"
+OURS = tuple(sorted(module.name for module in iter_modules(__path__) if module.ispkg))
 
 
 @cache
 def language_names() -> tuple[str, ...]:
-    """Ours first."""
-    ours = sorted(module.name for module in iter_modules(__path__) if module.ispkg)
-    return (*ours, *sorted(entry.name for entry in entry_points(group=GROUP) if entry.name not in ours))
+    """Ours first; a package cannot replace one of them."""
+    return (*OURS, *sorted(entry.name for entry in entry_points(group=GROUP) if entry.name not in OURS))
 
 
 @cache
 def find_language(name: str) -> Language:
-    """The language of that name; others are not imported."""
+    """The language of that name; no other is imported."""
+    # looking through all installed packages takes a while, and every worker process would do it
+    if name in OURS:
+        ours: Language = import_module(f"{__name__}.{name}").LANGUAGE
+        return ours
     if name not in language_names():
         raise UserError(f"unknown language {name!r}; known languages are {', '.join(language_names())}")
-    others = entry_points(group=GROUP, name=name)
-    if others and (Path(__file__).parent / name).is_dir():
-        raise UserError(f"the language {name} comes with cupilot; {others[name].value} needs another name")
-    found: Language = others[name].load() if others else import_module(f"{__name__}.{name}").LANGUAGE
+    found: Language = entry_points(group=GROUP, name=name)[name].load()
     if found.name != name:
         raise UserError(f"the language {name} calls itself {found.name}")
     return found

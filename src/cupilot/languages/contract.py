@@ -119,6 +119,8 @@ class Language(Protocol):
     """As `Kernel.language` has it."""
     suffix: str
     """Of its files, such as ``.cu``."""
+    fences: tuple[str, ...]
+    """Words after the fence of a block of code in Markdown; the first stands in prompts."""
     options: tuple[str, ...]
     """What `Kernel.options` may hold."""
     on_real_gpus: bool

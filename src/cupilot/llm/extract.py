@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from cupilot.errors import DataError
+from cupilot.languages import languages
 
 OBJECTS_TRIED = 20
-CODE_NAMES = frozenset({"cuda", "cu", "cpp", "c++", "c", "cc", "cxx", "cuda-cpp", "cuda-c++"})
 
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})\s*([\w+#.-]*)")
 # at the start of a line, so that the inner objects of a broken one are not taken for the reply
@@ -116,7 +116,8 @@ def _finite(text: str) -> float:
 
 
 def _code(blocks: tuple[Block, ...]) -> str:
-    named = [block.text for block in blocks if block.name in CODE_NAMES]
+    names = {name for language in languages().values() for name in language.fences}
+    named = [block.text for block in blocks if block.name in names]
     nameless = [block.text for block in blocks if not block.name]
     return max(named or nameless, key=len, default="")
 

@@ -35,6 +35,8 @@ class LanguageContract:
     def test_is_found_by_its_name(self, language: Language) -> None:
         assert find_language(language.name) is language
         assert language.suffix.startswith(".")
+        assert all(language.fences)
+        assert language.fences
 
     def test_says_how_to_write_it(self, language: Language) -> None:
         for name in ("contract.j2", "rules.j2"):

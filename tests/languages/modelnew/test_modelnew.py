@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from cupilot.contracts import Built, Call, Device, Outcome
 from cupilot.devices.virtual import VirtualDevice
 from cupilot.languages.contract import Target
-from cupilot.languages.modelnew.build import build, extended, wanted_by
+from cupilot.languages.modelnew.build import build_file, extended, wanted_by
 from cupilot.records import Failure, Kernel, MemoryOperation, TensorSpec
 from cupilot.tasks.load import task_from_source
 from evaluating import evaluator_on
@@ -101,7 +101,7 @@ def results(device: Device, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     cases = RIGHT | MORE
     target = Target("sm_80", device._cache)
     folder = tmp_path_factory.mktemp("modelnew")
-    built = {name: build(kernel_of(name), target, _nothing) for name in cases}
+    built = {name: build_file(kernel_of(name), target, _nothing) for name in cases}
     found: dict[str, Any] = {}
     for number in range(3):
         jobs = {

@@ -31,6 +31,7 @@ class Cuda:
 
     name = "cuda"
     suffix = ".cu"
+    fences: tuple[str, ...] = ("cuda", "cu", "cpp", "c++", "c", "cc", "cxx", "cuda-cpp", "cuda-c++")
     options: tuple[str, ...] = ()
     on_real_gpus = True
     prompts = Path(__file__).parent

@@ -34,7 +34,7 @@ TORCH_OPS = "torch-ops"
 GLUE = Path(__file__).with_name("glue.cu")
 
 
-def build(kernel: Kernel, target: Target, load: Attempt) -> Built | Failure:
+def build_file(kernel: Kernel, target: Target, load: Attempt) -> Built | Failure:
     """Everything that the file asks for when it is loaded; ``Built.library`` is the file with the `Assembly`."""
     bare = _bare(kernel, target)
     if isinstance(bare, Failure):
@@ -54,7 +54,7 @@ def build(kernel: Kernel, target: Target, load: Attempt) -> Built | Failure:
     return extended(bare, known, target)
 
 
-def run(built: Built, target: Target, attempt: Attempt) -> Results:
+def run_file(built: Built, target: Target, attempt: Attempt) -> Results:
     """The results of the calls, once everything is built that they ask for."""
     for _ in range(ROUNDS):
         results = attempt(built)
@@ -69,7 +69,7 @@ def run(built: Built, target: Target, attempt: Attempt) -> Results:
     return tuple(failure for _ in results)
 
 
-def sass(built: Built, target: Target) -> tuple[SassFunction, ...]:
+def sass_of(built: Built, target: Target) -> tuple[SassFunction, ...]:
     """Of all libraries; functions that share a name and differ are left out."""
     found: dict[str, SassFunction | None] = {}
     for path in read_assembly(built.library).files():

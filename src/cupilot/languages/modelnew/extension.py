@@ -7,6 +7,7 @@ sources in other languages.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ from cupilot.toolchain.source import defined_names, without_comments
 
 FILE = "solution.py"
 """What messages call the Python file."""
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""Raised for a text that is not Python."""
 # load_inline puts these before the sources it is given
 HEADERS = "#include <torch/extension.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
 
@@ -88,6 +91,17 @@ def _numbered(source: Source, name: str) -> str:
 
 def _file_name(name: str) -> str:
     return re.sub(r"[^\w.-]", "_", name)
+
+
+def literals(source: str) -> Iterator[tuple[str, range]]:
+    """The string literals of a Python file with the lines they are on; none where the text is not Python."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except UNREADABLE:
+        return
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value, range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 # --- default arguments ------------------------------------------------------------------------

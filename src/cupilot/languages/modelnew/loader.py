@@ -7,7 +7,6 @@ with the headers beside them.  Not covered: operators called as ``torch.ops``, a
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import weakref
@@ -21,7 +20,7 @@ import numpy as np
 import torch
 import torch.utils.cpp_extension as theirs
 
-from cupilot.languages.modelnew.extension import Extension, Source
+from cupilot.languages.modelnew.extension import Extension, Source, literals
 from cupilot.languages.modelnew.tensors import Buffer, DeviceTensor, Memory, placed
 from cupilot.languages.modelnew.wire import decoded
 from cupilot.toolchain.abi import DTYPE_CODES, TensorValue, WrapperError
@@ -44,7 +43,8 @@ class Loader:
 
     def __init__(self, source: str, memory: Memory) -> None:
         self.wanted: dict[str, Extension] = {}
-        self._lines = _literal_lines(source)
+        # where texts begin, so that messages about them can name lines of the file; of equal texts the first
+        self._lines = {text: lines.start for text, lines in reversed([*literals(source)]) if "\n" in text}
         self._memory = memory
         self._loaded: dict[str, _Loaded] = {}
 
@@ -198,19 +198,6 @@ def _listed(value: Any) -> tuple[str, ...]:
 
 def _flags(given: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(flag for name in ("extra_cflags", "extra_cuda_cflags") for flag in _listed(given.get(name)))
-
-
-def _literal_lines(source: str) -> dict[str, int]:
-    """Lines at which texts of the file begin, so that messages about them can name lines of the file."""
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError):
-        return {}
-    found: dict[str, int] = {}
-    for node in nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" in node.value:
-            found.setdefault(node.value, node.lineno)
-    return found
 
 
 def _with_headers(path: Path, folders: Sequence[Path], seen: set[Path]) -> str:

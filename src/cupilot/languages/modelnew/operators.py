@@ -98,13 +98,13 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _view(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         buffer = next(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, DeviceTensor)).buffer
-        return _mapped(lambda form: DeviceTensor(form, buffer), _imagined(func, args, kwargs))
+        return _mapped(lambda meta: DeviceTensor(meta, buffer), _imagined(func, args, kwargs))
 
     def _fresh(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        form = _imagined(func, args, kwargs)
+        meta = _imagined(func, args, kwargs)
         if kwargs.get("device", GPU).type not in ON_DEVICE:
             return func(*_without_device(args), **kwargs)  # zeros_like(x, device="cpu")
-        made = self._memory.empty(form)
+        made = self._memory.empty(meta)
         filling = FRESH[_name(func)]
         if filling is not None:
             value = _arguments(func, args, kwargs)[filling] if isinstance(filling, str) else filling
@@ -161,9 +161,9 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _supposed(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Results without values."""
-        known = {id(leaf.form): leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, DeviceTensor)}
+        known = {id(leaf.meta): leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, DeviceTensor)}
         results = _imagined(func, args, kwargs)
-        return _mapped(lambda form: known[id(form)] if id(form) in known else self._memory.empty(form), results)
+        return _mapped(lambda meta: known[id(meta)] if id(meta) in known else self._memory.empty(meta), results)
 
     def _on_host(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         given = {id(leaf): leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, DeviceTensor)}
@@ -205,16 +205,16 @@ def _is_on_device(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
 def _imagined(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The operator on tensors that have sizes only."""
 
-    def form(leaf: Any) -> Any:
+    def as_meta(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return leaf.form if isinstance(leaf, DeviceTensor) else leaf.to("meta")
+            return leaf.meta if isinstance(leaf, DeviceTensor) else leaf.to("meta")
         return torch.device("meta") if _is_device(leaf) else leaf
 
-    return func(*tree_map(form, args), **tree_map(form, kwargs))
+    return func(*tree_map(as_meta, args), **tree_map(as_meta, kwargs))
 
 
 def _without_device(args: Sequence[Any]) -> Any:
-    """Tensors on the host of the same form."""
+    """Tensors on the host with the same layout."""
 
     def host(leaf: Any) -> Any:
         if not isinstance(leaf, DeviceTensor):

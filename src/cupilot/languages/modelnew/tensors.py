@@ -35,17 +35,17 @@ class Buffer:
 
 
 class DeviceTensor(torch.Tensor):
-    """``form`` is a meta tensor that knows sizes, strides and offset in the ``buffer``."""
+    """``meta`` is a meta tensor that knows sizes, strides and offset in the ``buffer``."""
 
-    form: torch.Tensor
+    meta: torch.Tensor
     buffer: Buffer
 
     @staticmethod
-    def __new__(cls, form: torch.Tensor, buffer: Buffer) -> DeviceTensor:
+    def __new__(cls, meta: torch.Tensor, buffer: Buffer) -> DeviceTensor:
         made: DeviceTensor = torch.Tensor._make_wrapper_subclass(
-            cls, form.size(), strides=form.stride(), storage_offset=form.storage_offset(), dtype=form.dtype, device=GPU
+            cls, meta.size(), strides=meta.stride(), storage_offset=meta.storage_offset(), dtype=meta.dtype, device=GPU
         )
-        made.form, made.buffer = form, buffer
+        made.meta, made.buffer = meta, buffer
         return made
 
     # operators are dispatched as for any other tensor
@@ -67,7 +67,7 @@ class DeviceTensor(torch.Tensor):
         return super().to(*map(_numbered, args), **{name: _numbered(value) for name, value in kwargs.items()})
 
     def data_ptr(self) -> int:
-        return self.buffer.address + int(self.form.storage_offset()) * self.form.element_size()
+        return self.buffer.address + int(self.meta.storage_offset()) * self.meta.element_size()
 
     def __repr__(self, *, tensor_contents: Any = None) -> Any:  # type: ignore[override]
         return f"<tensor of {tuple(self.shape)}, {self.dtype}, {GPU}>"
@@ -142,14 +142,14 @@ class Memory:
         return placed(Buffer(self, value.pointer, value.bytes, owned=False), value)
 
     @_unseen
-    def empty(self, form: torch.Tensor) -> DeviceTensor:
+    def empty(self, meta: torch.Tensor) -> DeviceTensor:
         """New, unwritten memory in the layout of a meta tensor."""
-        if form.dtype not in NAMES:
-            raise TypeError(f"tensors of {form.dtype} are not covered on the virtual GPU")
-        strides = tuple(form.stride())
-        size = span_of(tuple(form.shape), strides) * form.element_size()
+        if meta.dtype not in NAMES:
+            raise TypeError(f"tensors of {meta.dtype} are not covered on the virtual GPU")
+        strides = tuple(meta.stride())
+        size = span_of(tuple(meta.shape), strides) * meta.element_size()
         buffer = Buffer(self, self.ask(do="allocate", size=size)[0]["address"], size, owned=True)
-        alone = torch.empty_strided(tuple(form.shape), strides, dtype=form.dtype, device="meta")
+        alone = torch.empty_strided(tuple(meta.shape), strides, dtype=meta.dtype, device="meta")
         return DeviceTensor(alone, buffer)
 
     def fill(self, tensor: DeviceTensor, value: Scalar) -> None:

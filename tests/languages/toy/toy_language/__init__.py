@@ -31,6 +31,7 @@ torch::Tensor forward(torch::Tensor x) {
 class Toy(Cuda):
     name = "toy"
     suffix = ".toy"
+    fences = ("toy",)
     prompts = Path(__file__).parent
 
     def detect(self, source: str) -> float:
