@@ -14,11 +14,13 @@ import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask
 from distributed import Nanny, Security, Worker, WorkerPlugin, get_worker
 from distributed.core import rpc
 
@@ -29,6 +31,8 @@ from cupilot.sandbox.process import kill_marked
 
 PLUGIN = "cupilot"
 SILENT = logging.CRITICAL + 1
+# without the profiler, which looks at the evaluation a hundred times per second, and the pages about the worker
+LEAN = {"distributed.worker.profile.enabled": False, "distributed.worker.http.routes": []}
 RETRY_S, ANSWER_S, START_S, CLOSE_S = 2.0, 5.0, 10.0, 1.0
 
 
@@ -65,6 +69,8 @@ class EvaluationNanny(Nanny):  # type: ignore[misc]
     def __init__(self, scheduler: str, offer: Offer, *, name: str | None = None, security: Security) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="cupilot-worker-"))
         self._starting: Any = None
+        config = deepcopy(dask.config.config)
+        dask.config.set(LEAN, config=config)
         super().__init__(
             scheduler,
             name=name,
@@ -76,6 +82,7 @@ class EvaluationNanny(Nanny):  # type: ignore[misc]
             silence_logs=SILENT,
             plugins=[Evaluating(offer)],
             startup_information={PLUGIN: _Announced(offer.announcement)},
+            config=config,
         )
         # Dask's own settings would give PyTorch one thread
         self.pre_spawn_env: dict[str, str] = {}
