@@ -18,7 +18,7 @@ from cupilot.agents.templates import render_item
 from cupilot.agents.token_budget import Section, lines_of, shortened
 from cupilot.contracts import Brief
 from cupilot.errors import DataError
-from cupilot.languages import language_of, visible_source
+from cupilot.languages import find_language, language_of, visible_source
 from cupilot.records import Argument, Card, Evaluation, Failure, Kernel, Strategy, Timing
 from cupilot.strategies import Deck, canonical
 
@@ -48,6 +48,11 @@ class PromptContext:
     def language(self) -> str:
         """The language of the kernel at hand; CUDA before there is one."""
         return (self.kernel or Kernel("")).language
+
+    @property
+    def fence(self) -> str:
+        """The word after the fence of a block with the kernel."""
+        return find_language(self.language).fences[0]
 
 
 def build_section(name: str, context: PromptContext) -> Section | None:
@@ -110,7 +115,7 @@ def _precision(context: PromptContext) -> Section | None:
 def _kernel(context: PromptContext) -> Section | None:
     if context.kernel is None:
         return None
-    values = {"time": _time(context.evaluation), "language": context.language}
+    values = {"time": _time(context.evaluation), "fence": context.fence}
     return Section("kernel", lines_of(context.kernel.source), keep_ends=True, values=values)
 
 
@@ -241,7 +246,7 @@ def _failure(context: PromptContext) -> Section | None:
         "message": shortened(without_addresses(failure.message), MESSAGE_CHARACTERS) if failure is not None else "",
         "around": _around(failure, context.kernel) if failure is not None else "",
         "time": _time(evaluation),
-        "language": context.language,
+        "fence": context.fence,
         "parent": _time(parents[0].evaluation) if parents else "",
     }
     log = without_addresses(failure.details).strip() if failure is not None else ""
