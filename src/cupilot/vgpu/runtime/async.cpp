@@ -57,7 +57,7 @@ Allocation* global_range(Context* c, Warp* w, u32 site, u32 lane, u64 address, u
     bool inside = a && !a->freed && address + bytes <= a->base + a->bytes;
     if (inside && address % alignment == 0) return a;
     Use use = store ? Use::WRITE : Use::READ;
-    report({c, w, site, 1u << lane, lane, use, Space::GLOBAL, address, bytes}, global_fault(a, address, bytes));
+    report(c, w, site, 1u << lane, use, Space::GLOBAL, address, bytes, global_fault(a, address, bytes));
     return nullptr;
 }
 

@@ -217,7 +217,7 @@ static void update(Context* c, Warp* w, u32 site, const u64* address, u32 mask, 
         u64 place = address[lane];
         for (; bits && address[__builtin_ctz(bits)] == place; bits &= bits - 1) run |= bits & -bits;
         bool shared = where == Space::SHARED || (where == Space::GENERIC && place >> 56 == 1);
-        u8* p = reach(c, w, site, lane, where, place, WORD_BYTES * elements, Use::UPDATE, run);
+        u8* p = reach(c, w, site, run, where, place, WORD_BYTES * elements, Use::UPDATE);
         if (p) fine[shared] |= run;
         for (u32 n = 0; n < elements; n++) {
             Word* b = operand + n * LANES;

@@ -129,8 +129,8 @@ extern "C" void vg_bulk_copy(Context* c, Warp* w, u32 load_site, u32 store_site,
                with_barrier ? barrier[lane] : NO_BARRIER, (spaces & 1) != 0, (spaces & 2) != 0, operation, item, false};
         if (with_barrier && !is_barrier(c, w, store_site, lane, b.barrier)) continue;
         if (b.bytes % GRAIN)
-            report({c, w, store_site, 1u << lane, lane, Use::WRITE, b.to_shared ? Space::SHARED : Space::GLOBAL, b.target, b.bytes},
-                   Fault::MISALIGNED, "sizes are multiples of 16");
+            report({c, w, store_site, 1u << lane, lane, Use::WRITE, b.to_shared ? Space::SHARED : Space::GLOBAL, b.target,
+                    b.bytes}, Fault::MISALIGNED, "sizes are multiples of 16");
         if (!b.bytes) continue;
         b.denied = b.bytes % GRAIN || !issue.read(b) || !issue.write(b);
         queue.bulks.push_back(b), async_state(c).with_barrier += with_barrier;

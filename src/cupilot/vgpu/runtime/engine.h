@@ -2,11 +2,13 @@
 // Offsets of Warp and Context are mirrored in cupilot/vgpu/layout.py.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -276,6 +278,7 @@ static_assert(offsetof(Context, sm) == 84 && offsetof(Context, workspace) == 96)
 // --- findings -------------------------------------------------------------------------------
 
 constexpr u32 NO_SITE = FULL;
+using Triple = std::array<u32, 3>;
 
 // The access of a thread; `address` is an offset in shared and local memory. The buffer is the nearest one of global
 // memory, the block's shared memory or the thread's local memory.
@@ -284,18 +287,17 @@ struct MemoryAccess {
     Space space = Space::GLOBAL;
     u32 bytes = 0;
     u64 address = 0;
-    bool has_buffer = false, freed = false;
-    u64 buffer_bytes = 0;
-    i64 offset = 0;  // in the buffer; negative before it
+    std::optional<u64> buffer_bytes;
+    std::optional<i64> offset;  // in the buffer; negative before it
+    bool freed = false;
 };
 
-// The access that another one races with. What is not known has its first value.
+// The access that another one races with, as far as it is known.
 struct OtherAccess {
-    const char* kind = "";     // read, write or copy
-    const char* missing = "";  // what would order the two: barrier, fence or wait
-    bool has_block = false, has_thread = false;
-    u32 block[3] = {}, thread[3] = {};
-    i32 warp = -1;
+    const char* kind;     // read, write or copy
+    const char* missing;  // what would order the two: barrier, fence or wait
+    std::optional<Triple> block, thread;
+    std::optional<u32> warp;
     u32 line = 0;
 };
 
@@ -303,13 +305,12 @@ struct OtherAccess {
 struct Finding {
     const char* kind = "";
     std::string text;  // what the other fields do not say
-    std::string kernel = "", file = "";
+    std::string kernel, file;
     u32 line = 0;
-    bool has_thread = false, has_access = false, has_other = false;
-    u32 block[3] = {}, thread[3] = {};
+    std::optional<Triple> block, thread;
     u64 threads = 0;  // that did the same in this launch
-    MemoryAccess access = {};
-    OtherAccess other = {};
+    std::optional<MemoryAccess> access;
+    std::optional<OtherAccess> other;
     u32 site = NO_SITE, launch = 0, kernel_id = 0;
 };
 
@@ -379,7 +380,7 @@ Engine& engine();
 constexpr u64 SHARED_WINDOW = 1, LOCAL_WINDOW = 2;  // bits 56 and up
 
 // Report what some lanes of a warp did at a source line; reports of one launch that differ in the threads only are one.
-void report(Context* c, Warp* w, const char* kind, const std::string& text, u32 line, u32 lanes);
+[[gnu::cold]] void report(Context* c, Warp* w, const char* kind, const std::string& text, u32 line, u32 lanes);
 // Report what host code did.
 void report(const char* kind, const std::string& text, const std::string& kernel = "");
 
@@ -403,10 +404,9 @@ struct Opened {
     ~Opened();
 };
 
-// For instructions that are neither plain loads nor plain stores: one lane's access, checked like any other.
+// For instructions that are neither plain loads nor plain stores: the access of lanes to one address, checked like any other.
 // Gives the host address, or null after a finding was reported.
-// `lanes`: all that share the address, if there are others.
-u8* reach(Context* c, Warp* w, u32 site, u32 lane, Space space, u64 address, u32 bytes, Use use, u32 lanes = 0);
+u8* reach(Context* c, Warp* w, u32 site, u32 lanes, Space space, u64 address, u32 bytes, Use use);
 // Count one request of the lanes in the mask: sectors, lines, wavefronts, caches.
 void count_request(Context* c, u32 site, Space space, const u64* address, u32 mask, u32 bytes, bool store);
 

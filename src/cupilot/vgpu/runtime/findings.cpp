@@ -39,6 +39,9 @@ void add(LaunchState* launch, const Finding& f) {
     if (launch && !e.settings.program && e.findings.size() >= e.settings.findings_limit) launch->stop = true;
 }
 
+Triple block_of(const Context* c) { return {c->ctaid[0], c->ctaid[1], c->ctaid[2]}; }
+Triple thread_of(const Warp* w, u32 lane) { return {w->tid[0][lane], w->tid[1][lane], w->tid[2][lane]}; }
+
 Finding finding_at(Context* c, const char* kind, u32 line, u32 lanes) {
     Finding f;
     f.kind = kind, f.line = line, f.threads = (u64)__builtin_popcount(lanes);
@@ -50,8 +53,7 @@ void place(Finding& f, Context* c, const Warp* w, u32 lane) {
     const KernelInfo& kernel = *c->launch->kernel;
     f.kernel = kernel.name;
     if (auto it = kernel.files.find(f.line); it != kernel.files.end()) f.file = it->second;
-    f.has_thread = true;
-    for (int i = 0; i < 3; i++) f.block[i] = c->ctaid[i], f.thread[i] = w->tid[i][lane];
+    f.block = block_of(c), f.thread = thread_of(w, lane);
 }
 
 // The lanes in which this is the instruction's first such fault in the running block.
@@ -81,10 +83,9 @@ MemoryAccess access_of(const Faulting& at) {
     m.use = at.use, m.space = at.space, m.bytes = at.bytes, m.address = at.address;
     if (at.space == Space::GLOBAL) {
         Allocation* a = nearest_allocation(at.address);
-        m.has_buffer = a != nullptr;
         if (a) m.freed = a->freed, m.buffer_bytes = a->bytes, m.offset = (i64)(at.address - a->base);
     } else {
-        m.has_buffer = true, m.offset = (i64)at.address;
+        m.offset = (i64)at.address;
         m.buffer_bytes = at.space == Space::SHARED ? at.c->shared_bytes : at.c->local_bytes;
     }
     return m;
@@ -108,49 +109,38 @@ u32 only_line(Context* c, Space space, bool store) {
     return line;
 }
 
-void set_block(OtherAccess& other, u64 index, const u32 grid[3]) {
-    other.has_block = true;
-    other.block[0] = (u32)(index % grid[0]), other.block[1] = (u32)(index / grid[0] % grid[1]);
-    other.block[2] = (u32)(index / grid[0] / grid[1]);
-}
-
-void set_thread(OtherAccess& other, Context* c, const Warp* w, u32 lane, u32 site) {
-    other.has_thread = true, other.warp = (i32)w->index, other.line = c->launch->kernel->sites[site].line;
-    for (int i = 0; i < 3; i++) other.thread[i] = w->tid[i][lane];
-}
-
 // The copy under way to some bytes of shared memory.
-void find_copy(OtherAccess& other, const Faulting& at) {
+OtherAccess copy_to(const Faulting& at) {
+    auto by = [&](const Queue& queue, u32 lane, u32 site) -> OtherAccess {
+        u32 line = at.c->launch->kernel->sites[site].line;
+        return {"copy", "wait", block_of(at.c), thread_of(queue.warp, lane), queue.warp->index, line};
+    };
     auto meets = [&](u64 target, u64 bytes) { return target < at.address + at.bytes && at.address < target + bytes; };
-    if (!at.c->async) return;
     for (const Queue& queue : at.c->async->queues) {
         for (size_t n = queue.first; n < queue.copies.size(); n++)
             for (u32 bits = queue.copies[n].lanes; bits; bits &= bits - 1)
                 if (u32 lane = (u32)__builtin_ctz(bits); meets(queue.copies[n].target[lane], queue.copies[n].bytes))
-                    return set_thread(other, at.c, queue.warp, lane, queue.copies[n].site);
+                    return by(queue, lane, queue.copies[n].site);
         for (const Bulk& bulk : queue.bulks)
-            if (bulk.to_shared && meets(bulk.target, bulk.bytes)) return set_thread(other, at.c, queue.warp, bulk.lane, bulk.site);
+            if (bulk.to_shared && meets(bulk.target, bulk.bytes)) return by(queue, bulk.lane, bulk.site);
     }
+    return {"copy", "wait", block_of(at.c), {}, {}};
 }
 
-OtherAccess other_of(const Faulting& at, Fault fault) {
-    OtherAccess other;
+std::optional<OtherAccess> other_of(const Faulting& at, Fault fault) {
+    const char* kind = at.stored ? "write" : "read";
+    if (fault == Fault::ASYNC_RACE) return copy_to(at);
+    if (fault == Fault::SHARED_RACE) {
+        OtherAccess other{kind, "barrier", block_of(at.c), {}, {}, only_line(at.c, Space::SHARED, at.stored)};
+        if (at.mark >= MARK && at.mark < MARK + 32) other.warp = at.mark - MARK;
+        return other;
+    }
+    if (fault != Fault::GLOBAL_RACE) return {};
     LaunchState& l = *at.c->launch;
-    other.kind = at.stored ? "write" : "read";
-    if (fault == Fault::GLOBAL_RACE) {
-        other.missing = "fence", other.line = only_line(at.c, Space::GLOBAL, at.stored);
-        u64 number = at.mark == MANY ? 0 : l.block_of[at.mark].load(std::memory_order_relaxed);
-        if (number && number != SEVERAL) set_block(other, number - 1, l.grid);
-        return other;
-    }
-    other.has_block = true, memcpy(other.block, at.c->ctaid, sizeof other.block);
-    if (fault == Fault::ASYNC_RACE) {
-        other.kind = "copy", other.missing = "wait";
-        find_copy(other, at);
-        return other;
-    }
-    other.missing = "barrier", other.line = only_line(at.c, Space::SHARED, at.stored);
-    if (at.mark >= MARK && at.mark < MARK + 32) other.warp = at.mark - MARK;
+    OtherAccess other{kind, "fence", {}, {}, {}, only_line(at.c, Space::GLOBAL, at.stored)};
+    u64 number = at.mark == MANY ? 0 : l.block_of[at.mark].load(std::memory_order_relaxed), block = number - 1;
+    if (number && number != SEVERAL)
+        other.block = {(u32)(block % l.grid[0]), (u32)(block / l.grid[0] % l.grid[1]), (u32)(block / l.grid[0] / l.grid[1])};
     return other;
 }
 
@@ -170,9 +160,14 @@ std::string quoted(const std::string& text) {
     return out + '"';
 }
 
-std::string triple(bool known, const u32 n[3]) {
-    if (!known) return "null";
-    return "[" + std::to_string(n[0]) + "," + std::to_string(n[1]) + "," + std::to_string(n[2]) + "]";
+template <class Number>
+std::string to_json(const std::optional<Number>& n) {
+    return n ? std::to_string(*n) : "null";
+}
+
+std::string to_json(const std::optional<Triple>& n) {
+    if (!n) return "null";
+    return "[" + std::to_string((*n)[0]) + "," + std::to_string((*n)[1]) + "," + std::to_string((*n)[2]) + "]";
 }
 
 std::string to_json(const MemoryAccess& m) {
@@ -180,15 +175,14 @@ std::string to_json(const MemoryAccess& m) {
     static const char* const SPACES[] = {"global", "shared", "generic", "local"};
     return std::string("{\"kind\":\"") + USES[(u32)m.use] + "\",\"space\":\"" + SPACES[(u32)m.space] +
            "\",\"bytes\":" + std::to_string(m.bytes) + ",\"address\":" + std::to_string(m.address) +
-           ",\"buffer_bytes\":" + (m.has_buffer ? std::to_string(m.buffer_bytes) : "null") +
-           ",\"offset\":" + (m.has_buffer ? std::to_string(m.offset) : "null") +
+           ",\"buffer_bytes\":" + to_json(m.buffer_bytes) + ",\"offset\":" + to_json(m.offset) +
            ",\"freed\":" + (m.freed ? "true" : "false") + "}";
 }
 
 std::string to_json(const OtherAccess& o) {
     return "{\"kind\":" + quoted(o.kind) + ",\"missing\":" + quoted(o.missing) +
-           ",\"block\":" + triple(o.has_block, o.block) + ",\"thread\":" + triple(o.has_thread, o.thread) +
-           ",\"warp\":" + (o.warp < 0 ? "null" : std::to_string(o.warp)) + ",\"line\":" + std::to_string(o.line) + "}";
+           ",\"block\":" + to_json(o.block) + ",\"thread\":" + to_json(o.thread) + ",\"warp\":" + to_json(o.warp) +
+           ",\"line\":" + std::to_string(o.line) + "}";
 }
 
 }  // namespace
@@ -197,9 +191,9 @@ std::string to_json(const OtherAccess& o) {
 std::string to_json(const Finding& f) {
     return "{\"kind\":" + quoted(f.kind) + ",\"text\":" + quoted(f.text) + ",\"kernel\":" + quoted(f.kernel) +
            ",\"file\":" + quoted(f.file) + ",\"line\":" + std::to_string(f.line) +
-           ",\"block\":" + triple(f.has_thread, f.block) + ",\"thread\":" + triple(f.has_thread, f.thread) +
-           ",\"threads\":" + std::to_string(f.threads) + ",\"access\":" + (f.has_access ? to_json(f.access) : "null") +
-           ",\"other\":" + (f.has_other ? to_json(f.other) : "null") + "}";
+           ",\"block\":" + to_json(f.block) + ",\"thread\":" + to_json(f.thread) +
+           ",\"threads\":" + std::to_string(f.threads) + ",\"access\":" + (f.access ? to_json(*f.access) : "null") +
+           ",\"other\":" + (f.other ? to_json(*f.other) : "null") + "}";
 }
 
 void report(const char* kind, const std::string& text, const std::string& kernel) {
@@ -227,31 +221,13 @@ void report(const Faulting& at, Fault fault, const char* text) {
         std::lock_guard<std::mutex> guard(engine().mutex);
         if (counted(f)) return;
     }
-    f.text = text, f.access = access_of(at), f.has_access = true;
-    f.has_other = fault == Fault::ASYNC_RACE || fault == Fault::SHARED_RACE || fault == Fault::GLOBAL_RACE;
-    if (f.has_other) f.other = other_of(at, fault);
+    f.text = text, f.access = access_of(at), f.other = other_of(at, fault);
     place(f, at.c, at.w, at.lane);
     add(&l, f);
 }
 
-void Faults::add(u32 lane, i64 delta, Fault fault, u8 mark, bool stored) {
-    if (!all_ || delta < delta_) lane_ = lane, delta_ = delta, fault_ = fault, mark_ = mark, stored_ = stored;
-    all_ |= 1u << lane, lanes_[(u32)fault] |= 1u << lane;
-}
-
-void Faults::report(Context* c, Warp* w, u32 site, const Site& s, Use use, Space space, u64 first, u32 bytes) const {
-    if (!all_) return;
-    u64 address = first + (u64)s.delta[lane_];
-    ::report({c, w, site, lanes_[(u32)fault_], lane_, use, space, address, bytes, mark_, stored_}, fault_);
-}
-
-u32 lanes_in(const Site& s, Run run) {
-    u32 lanes = 0;
-    for (u32 bits = s.mask; bits; bits &= bits - 1) {
-        i64 delta = s.delta[__builtin_ctz(bits)];
-        if (delta >= run.delta && delta < (i64)run.delta + run.bytes) lanes |= bits & -bits;
-    }
-    return lanes;
+void report(Context* c, Warp* w, u32 site, u32 lanes, Use use, Space space, u64 address, u32 bytes, Fault fault) {
+    report({c, w, site, lanes, (u32)__builtin_ctz(lanes), use, space, address, bytes}, fault);
 }
 
 void report_untranslated(const KernelInfo& kernel) {

@@ -22,22 +22,20 @@ bool visible(Context* c, u8 mark) {
                         : l.published[mark].load(std::memory_order_relaxed);
 }
 
-// One run of a read that is not plainly fine.
-void look_at_read(Context* c, const Site& s, const Allocation* a, u64 first, Run run, u32 bytes, Faults& faults) {
-    u32 launch = c->launch->number;
-    for (u32 bits = lanes_in(s, run); bits; bits &= bits - 1) {
-        u32 lane = __builtin_ctz(bits);
-        u64 offset = first + s.delta[lane] - a->base;
-        for (u64 b = 0; b < bytes; b++) {
-            u8 state = state_of(a->writers, offset + b);
-            bool marked = a->writers.launches[(offset + b) / PAGE] == launch;
-            bool unwritten = state == NEVER && !a->all_written && !a->sampled && every(a->writers, offset, bytes, none_written);
-            bool raced = !s.relaxed && marked && state >= MARK && state != c->block_mark && !visible(c, state);
-            if (!unwritten && !raced) continue;
-            faults.add(lane, s.delta[lane] + (i64)b, raced ? Fault::GLOBAL_RACE : unwritten_fault(a), state, true);
-            break;
+// One run of a read that is not plainly fine; whether there was a fault.
+bool look_at_read(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u64 first, Run run, u32 bytes) {
+    auto bad = [&](i64 delta, auto lane) -> std::optional<Bad> {
+        u64 offset = first + delta - a->base;
+        u8 state = state_of(a->writers, offset);
+        if (state == NEVER && !a->all_written && !a->sampled) {
+            if (!every(a->writers, first + s.delta[lane()] - a->base, bytes, none_written)) return {};
+            return Bad{a->left_over ? Fault::LEFT_OVER : Fault::UNINITIALIZED};
         }
-    }
+        bool marked = a->writers.launches[offset / PAGE] == c->launch->number;
+        if (s.relaxed || !marked || state < MARK || state == c->block_mark || visible(c, state)) return {};
+        return Bad{Fault::GLOBAL_RACE, state, true};
+    };
+    return report_first(c, w, site, s, Use::READ, Space::GLOBAL, first, run, bytes, bad);
 }
 
 }  // namespace
@@ -45,27 +43,21 @@ void look_at_read(Context* c, const Site& s, const Allocation* a, u64 first, Run
 void check_read(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u64 first, u32 bytes) {
     u32 launch = c->launch->number;
     bool contested = a->store_launch == launch;
-    Faults faults;
     for (u32 n = 0; n < s.runs; n++) {
         Run run = s.run[n];
         u64 offset = first + run.delta - a->base;
         if (contested) settle_pages(a, launch, offset, run.bytes);
-        if (faults.any()) {  // count the other threads
-            look_at_read(c, s, a, first, run, bytes, faults);
-            continue;
-        }
         bool fine = every(a->writers, offset, run.bytes, [&](const u8* state, u64 count) {
             return !contested       ? marked_written(state, count)
                    : a->all_written ? mine_or_old(state, count, c->block_mark)
                                     : only(state, count, WRITTEN, c->block_mark);
         });
-        if (!fine) look_at_read(c, s, a, first, run, bytes, faults);
-        if (contested && !s.relaxed && !faults.any()) {
+        if (!fine && look_at_read(c, w, site, s, a, first, run, bytes)) return;
+        if (contested && !s.relaxed) {
             bring_up(a->readers, launch, offset, run.bytes, forget_readers);
             mark_reads(a->readers, offset, run.bytes, c->block_mark);
         }
     }
-    faults.report(c, w, site, s, Use::READ, Space::GLOBAL, first, bytes);
 }
 
 // Writing what is there already harms nobody, whoever wrote it.
@@ -76,27 +68,24 @@ static bool same_value(const Site& s, u64 first, const void* data, u32 item, u32
 }
 
 // One run of a write that is not plainly fine.
-static void look_at_write(Context* c, const Site& s, const Allocation* a, u64 first, Run run, u32 bytes, const void* data,
-                          u32 item, bool was_read, Faults& faults) {
-    for (u32 bits = lanes_in(s, run); bits; bits &= bits - 1) {
-        u32 lane = __builtin_ctz(bits);
-        if (same_value(s, first, data, item, bytes, lane)) continue;
-        u64 offset = first + s.delta[lane] - a->base;
-        for (u64 b = 0; b < bytes; b++) {
-            u8 writer = state_of(a->writers, offset + b), reader = was_read ? state_of(a->readers, offset + b) : 0;
-            bool by_other = writer >= MARK && writer != c->block_mark && !visible(c, writer);
-            bool read_by_other = reader >= MARK && reader != c->block_mark && !visible(c, reader);
-            if (!by_other && !read_by_other) continue;
-            faults.add(lane, s.delta[lane] + (i64)b, Fault::GLOBAL_RACE, by_other ? writer : reader, by_other);
-            break;
-        }
-    }
+static void look_at_write(Context* c, Warp* w, u32 site, const Site& s, const Allocation* a, u64 first, Run run, u32 bytes,
+                          const void* data, u32 item) {
+    u32 launch = c->launch->number;
+    auto mark_at = [&](const Marks& m, u64 offset) { return m.launches[offset / PAGE] == launch ? state_of(m, offset) : (u8)NEVER; };
+    auto by_other = [&](u8 mark) { return mark >= MARK && mark != c->block_mark && !visible(c, mark); };
+    auto bad = [&](i64 delta, auto lane) -> std::optional<Bad> {
+        u64 offset = first + delta - a->base;
+        u8 writer = mark_at(a->writers, offset), reader = mark_at(a->readers, offset);
+        bool wrote = by_other(writer);
+        if ((!wrote && !by_other(reader)) || same_value(s, first, data, item, bytes, lane())) return {};
+        return Bad{Fault::GLOBAL_RACE, wrote ? writer : reader, wrote};
+    };
+    report_first(c, w, site, s, Use::WRITE, Space::GLOBAL, first, run, bytes, bad);
 }
 
 void check_write(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u64 first, u32 bytes, const void* data,
                  u32 item) {
     u32 launch = c->launch->number;
-    Faults faults;
     a->stored = true, a->store_launch = launch;
     for (u32 n = 0; n < s.runs; n++) {
         Run run = s.run[n];
@@ -109,11 +98,10 @@ void check_write(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u6
             auto unread = [&](const u8* state, u64 count) { return only(state, count, NEVER, c->block_mark); };
             bool fine = every(a->writers, offset, run.bytes, mine) &&
                         (!was_read || every(a->readers, offset, run.bytes, unread));
-            if (!fine) look_at_write(c, s, a, first, run, bytes, data, item, was_read, faults);
+            if (!fine) look_at_write(c, w, site, s, a, first, run, bytes, data, item);
         }
         fill(a->writers, offset, run.bytes, s.relaxed ? (u8)WRITTEN : c->block_mark);
     }
-    faults.report(c, w, site, s, Use::WRITE, Space::GLOBAL, first, bytes);
 }
 
 u32 careful_lanes(Context* c, Warp* w, u32 site, const u64* address, u32 mask, u32 bytes, bool store, bool counted) {
@@ -129,8 +117,8 @@ u32 careful_lanes(Context* c, Warp* w, u32 site, const u64* address, u32 mask, u
     }
     for (u32 fault = 0; fault < 3; fault++)
         if (first_faulty < LANES && faulty[fault] >> first_faulty & 1)
-            report({c, w, site, faulty[fault], first_faulty, store ? Use::WRITE : Use::READ, Space::GLOBAL,
-                    address[first_faulty], bytes}, (Fault)fault);
+            report(c, w, site, faulty[fault], store ? Use::WRITE : Use::READ, Space::GLOBAL, address[first_faulty], bytes,
+                   (Fault)fault);
     // lanes of each buffer form a request of their own
     for (u32 left = fine; left;) {
         u64 first = address[__builtin_ctz(left)];

@@ -8,7 +8,7 @@ static bool inside(Context* c, Warp* w, u32 site, u32 lane, u64 offset, u32 byte
     bool in = offset + bytes <= c->local_bytes && offset < c->local_bytes;
     if (in && offset % bytes == 0) return true;
     Use use = store ? Use::WRITE : Use::READ;
-    report({c, w, site, 1u << lane, lane, use, Space::LOCAL, offset, bytes}, in ? Fault::MISALIGNED : Fault::OUT_OF_BOUNDS);
+    report(c, w, site, 1u << lane, use, Space::LOCAL, offset, bytes, in ? Fault::MISALIGNED : Fault::OUT_OF_BOUNDS);
     return false;
 }
 

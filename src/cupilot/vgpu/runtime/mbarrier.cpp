@@ -68,7 +68,7 @@ struct Access {
         u8 mark = c->checks && (u64)address + 8 <= c->shared_bytes ? c->shared_state[address] : (u8)NEVER;
         if (use == Use::UPDATE && mark >= MARK && mark < MARK + 32 && mark != MARK + w->index)
             report(faulting(mark), Fault::SHARED_RACE);
-        bool there = reach(c, w, site, lane, Space::SHARED, address, 8, use) != nullptr;
+        bool there = reach(c, w, site, 1u << lane, Space::SHARED, address, 8, use) != nullptr;
         // what initialised it for others is a barrier, not its use by the warp that did so
         if (there && use == Use::UPDATE && mark == MARK + w->index) memset(c->shared_state + address, mark, 8);
         return there;

@@ -128,7 +128,8 @@ static bool in_shared(Space space, u64 address) {
     return space == Space::SHARED || (space == Space::GENERIC && window(address) == SHARED_WINDOW);
 }
 
-static u8* reach_shared(Context* c, Warp* w, u32 site, u32 lane, u32 lanes, u32 address, u32 bytes, Use use) {
+static u8* reach_shared(Context* c, Warp* w, u32 site, u32 lanes, u32 address, u32 bytes, Use use) {
+    u32 lane = __builtin_ctz(lanes);
     if ((u64)address + bytes > c->shared_bytes || address % bytes) {
         u32 addresses[LANES];
         std::fill_n(addresses, LANES, address);
@@ -142,7 +143,7 @@ static u8* reach_shared(Context* c, Warp* w, u32 site, u32 lane, u32 lanes, u32 
         s.relaxed = use == Use::UPDATE;
         c->interval_low = std::min(c->interval_low, address), c->interval_high = std::max(c->interval_high, address + bytes);
         if (use == Use::UPDATE && !all_written(c->shared_state + address, bytes))
-            report({c, w, site, lanes, lane, use, Space::SHARED, address, bytes}, Fault::UNINITIALIZED);
+            report(c, w, site, lanes, use, Space::SHARED, address, bytes, Fault::UNINITIALIZED);
         if (use != Use::WRITE) check_shared_read(c, w, site, s, address, bytes);
         if (use == Use::WRITE) {
             alignas(16) u8 nothing[16 * LANES] = {};
@@ -153,21 +154,20 @@ static u8* reach_shared(Context* c, Warp* w, u32 site, u32 lane, u32 lanes, u32 
     return c->shared + address;
 }
 
-u8* reach(Context* c, Warp* w, u32 site, u32 lane, Space space, u64 address, u32 bytes, Use use, u32 lanes) {
-    lanes |= 1u << lane;
-    if (in_shared(space, address)) return reach_shared(c, w, site, lane, lanes, (u32)address, bytes, use);
+u8* reach(Context* c, Warp* w, u32 site, u32 lanes, Space space, u64 address, u32 bytes, Use use) {
+    if (in_shared(space, address)) return reach_shared(c, w, site, lanes, (u32)address, bytes, use);
     bool store = use != Use::READ;
     Allocation* a = c->sites[site].allocation;
     if (!a || address < a->base || address + bytes > a->base + a->bytes || a->freed)
         a = c->sites[site].allocation = find_allocation(address);
     bool inside = a && !a->freed && address + bytes <= a->base + a->bytes;
     if (!inside || address % bytes) {
-        report({c, w, site, lanes, lane, use, Space::GLOBAL, address, bytes}, global_fault(a, address, bytes));
+        report(c, w, site, lanes, use, Space::GLOBAL, address, bytes, global_fault(a, address, bytes));
         return nullptr;
     }
     u64 offset = address - a->base;
     if (use != Use::WRITE && c->checks && !a->all_written && !a->sampled && !every(a->writers, offset, bytes, marked_written))
-        report({c, w, site, lanes, lane, use, Space::GLOBAL, address, bytes}, unwritten_fault(a));
+        report(c, w, site, lanes, use, Space::GLOBAL, address, bytes, a->left_over ? Fault::LEFT_OVER : Fault::UNINITIALIZED);
     if (store) {
         a->stored = true;
         bring_up(a->writers, c->launch->number, offset, bytes, settle_writers);

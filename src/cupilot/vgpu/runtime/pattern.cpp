@@ -179,3 +179,11 @@ void learn_lines(Site& s, u64 first, u32 bytes) {
     // data comes from the same banks as shared memory's; tags are looked up four lines at a time
     s.wavefronts = std::max(s.passes, (s.lines + 3) / 4);
 }
+
+u32 lane_at(const Site& s, i64 delta, u32 bytes) {
+    for (u32 bits = s.mask; bits; bits &= bits - 1) {
+        u32 i = __builtin_ctz(bits);
+        if (delta >= s.delta[i] && delta < s.delta[i] + (i64)bytes) return i;
+    }
+    return __builtin_ctz(s.mask);
+}

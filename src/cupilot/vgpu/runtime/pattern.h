@@ -50,5 +50,7 @@ void learn(Site& s, const u64* address, u32 mask, u32 bytes);
 void learn(Site& s, const u32* address, u32 mask, u32 bytes);
 // Lines and sectors of the known pattern when its first lane is at this address.
 void learn_lines(Site& s, u64 first, u32 bytes);
+// The lane that covers a byte, by its distance from the first lane's address.
+u32 lane_at(const Site& s, i64 delta, u32 bytes);
 // Passes through the 32 four-byte banks: 8-byte accesses go by half warps, 16-byte ones by quarters.
 u32 bank_passes(const u64* address, u32 mask, u32 bytes);

@@ -7,47 +7,36 @@
 #include "shared.h"
 
 void look_at_shared_read(Context* c, Warp* w, u32 site, const Site& s, u32 first, Run run, u32 bytes) {
-    u8 me = warp_mark(w);
-    Faults faults;
-    for (u32 bits = lanes_in(s, run); bits; bits &= bits - 1) {
-        u32 lane = __builtin_ctz(bits);
-        const u8* states = c->shared_state + first + s.delta[lane];
-        for (u32 b = 0; b < bytes; b++) {
-            u8 state = states[b];
-            if (state == WRITTEN || state == me || (s.relaxed && state != PENDING)) continue;
-            // Volatile reads may meet others' writes. Warp-synchronous code reads past what it wrote, volatile, in lanes
-            // whose result nobody takes.
-            if (state == NEVER && !none_written(states, bytes)) continue;
-            Fault fault = state == NEVER ? Fault::UNINITIALIZED : state == PENDING ? Fault::ASYNC_RACE : Fault::SHARED_RACE;
-            faults.add(lane, s.delta[lane] + b, fault, state, true);
-            break;
-        }
-    }
-    faults.report(c, w, site, s, Use::READ, Space::SHARED, first, bytes);
+    auto bad = [&, me = warp_mark(w)](i64 delta, auto lane) -> std::optional<Bad> {
+        u8 state = c->shared_state[first + delta];
+        if (state == WRITTEN || state == me) return {};
+        if (state == PENDING) return Bad{Fault::ASYNC_RACE};
+        // warp-synchronous code reads past what it wrote, volatile, in lanes whose result nobody takes
+        if (s.relaxed) return {};
+        if (state != NEVER) return Bad{Fault::SHARED_RACE, state, true};
+        if (!none_written(c->shared_state + first + s.delta[lane()], bytes)) return {};
+        return Bad{Fault::UNINITIALIZED};
+    };
+    report_first(c, w, site, s, Use::READ, Space::SHARED, first, run, bytes, bad);
 }
 
 void look_at_shared_write(Context* c, Warp* w, u32 site, const Site& s, u32 first, Run run, u32 bytes, const void* data,
                           u32 item) {
     if (s.relaxed) return;
-    u8 me = warp_mark(w);
-    Faults faults;
-    for (u32 bits = lanes_in(s, run); bits; bits &= bits - 1) {
-        u32 lane = __builtin_ctz(bits);
-        u64 at = first + (u64)s.delta[lane];
+    auto bad = [&, me = warp_mark(w)](i64 delta, auto whose) -> std::optional<Bad> {
+        u8 writer = c->shared_state[first + delta], reader = c->shared_readers[first + delta];
+        bool wrote = writer >= MARK && writer != me, read = reader >= MARK && reader != me;
+        if (!wrote && !read) return {};
+        if (writer == PENDING) return Bad{Fault::ASYNC_RACE};
         // writing what is there already harms nobody
+        u32 lane = whose();
         bool same = true;
         for (u32 v = 0; v < bytes / item; v++)
-            same &= !memcmp(c->shared + at + v * item, (const u8*)data + (v * LANES + lane) * item, item);
-        for (u32 b = 0; b < bytes; b++) {
-            u8 writer = c->shared_state[at + b], reader = c->shared_readers[at + b];
-            bool wrote = writer >= MARK && writer != me, read = reader >= MARK && reader != me;
-            if ((!wrote && !read) || (same && writer != PENDING)) continue;
-            Fault fault = writer == PENDING ? Fault::ASYNC_RACE : Fault::SHARED_RACE;
-            faults.add(lane, s.delta[lane] + b, fault, wrote ? writer : reader, wrote);
-            break;
-        }
-    }
-    faults.report(c, w, site, s, Use::WRITE, Space::SHARED, first, bytes);
+            same &= !memcmp(c->shared + first + s.delta[lane] + v * item, (const u8*)data + (v * LANES + lane) * item, item);
+        if (same) return {};
+        return Bad{Fault::SHARED_RACE, wrote ? writer : reader, wrote};
+    };
+    report_first(c, w, site, s, Use::WRITE, Space::SHARED, first, run, bytes, bad);
 }
 
 u32 careful_shared(Context* c, Warp* w, u32 site, const u32* address, u32 mask, u32 bytes, Use use, bool fill) {
@@ -66,7 +55,7 @@ u32 careful_shared(Context* c, Warp* w, u32 site, const u32* address, u32 mask, 
     if (u32 bad = mask & ~fine) {
         u32 lane = __builtin_ctz(bad);
         bool is_outside = outside >> lane & 1;
-        report({c, w, site, is_outside ? outside : bad & ~outside, lane, use, Space::SHARED, address[lane], bytes},
+        report(c, w, site, is_outside ? outside : bad & ~outside, use, Space::SHARED, address[lane], bytes,
                is_outside ? Fault::OUT_OF_BOUNDS : Fault::MISALIGNED);
     }
     return fine;
