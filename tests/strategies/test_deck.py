@@ -64,6 +64,18 @@ def test_a_card_that_does_not_fit_is_refused(card: Card, message: str) -> None:
         Deck([card])
 
 
+def test_usable_cards_are_those_that_device_and_precision_allow() -> None:
+    cards = [CARD, replace(CARD, name="beta", min_capability=8.0), replace(CARD, name="gamma", precisions=("fp16",))]
+    found = {(c, p): [card.name for card in Deck(cards).usable(capability=c, precision=p)]
+             for c in (7.5, 8.0) for p in ("fp32", "fp16")}  # fmt: skip
+    assert found == {
+        (7.5, "fp32"): ["alpha"],
+        (7.5, "fp16"): ["alpha", "gamma"],
+        (8.0, "fp32"): ["alpha", "beta"],
+        (8.0, "fp16"): ["alpha", "beta", "gamma"],
+    }
+
+
 def test_a_card_cannot_need_what_it_excludes() -> None:
     beta = replace(CARD, name="beta", needs=("alpha",), excludes=("alpha",))
     with pytest.raises(DataError, match="both needed and excluded"):

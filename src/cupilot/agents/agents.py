@@ -36,6 +36,7 @@ from cupilot.gpu.spec import GpuSpec
 from cupilot.llm import Unparsable
 from cupilot.records import Evaluation, Failure, Guidance, Kernel, Move, Strategy, Task
 from cupilot.strategies import Deck, load_deck, same
+from cupilot.strategies.pool_rank import POOL_SHARE
 
 TRIES = 3
 AIM_CHARACTERS = 300
@@ -100,7 +101,7 @@ class LlmAgents:
     def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
         """SCE Manager: what paid on similar tasks, what the model proposes, and random draws for the rest."""
         context = self._context(brief)
-        chosen = fallback.pool_strategies(context, ceil(fallback.POOL_SHARE * count))
+        chosen = fallback.pool_strategies(context, ceil(POOL_SHARE * count))
         wanted = count - len(chosen)
         if wanted > 0:
             guided = brief.guidance is not None

@@ -13,8 +13,6 @@ from cupilot.strategies import default_move, merge, same
 TRIES = 16
 MUTATIONS = ("add a move", "drop a move", "change a parameter of a move")
 MUTATION_WEIGHTS = (0.45, 0.2, 0.35)
-POOL_SHARE = 0.4
-"""The share of the first strategies that comes from similar tasks, when there are any."""
 
 
 def suggested_card(context: PromptContext, rng: Random) -> str:

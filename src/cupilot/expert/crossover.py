@@ -11,6 +11,7 @@ from cupilot.contracts import Brief
 from cupilot.expert.space import Space, with_move, with_parameter
 from cupilot.records import Guidance, Move, Strategy
 from cupilot.strategies import distance, merge, same
+from cupilot.strategies.pool_rank import POOL_SHARE
 
 # probability of a card in a random strategy, and how much more if it relieves the limit
 CHANCE, RELIEF_CHANCE = 0.35, 0.3
@@ -22,10 +23,6 @@ THINNING = 0.3
 TRIES = 12
 # relative frequency of mutations
 MUTATIONS = {"add": 0.45, "change": 0.35, "drop": 0.2}
-
-
-# of the first strategies, the share that comes from similar tasks when there are any
-POOL_SHARE = 0.4
 
 
 def relevance(space: Space, card: str, guidance: Guidance | None) -> float:

@@ -16,6 +16,8 @@ from cupilot.records.pool import PoolRecord, Sizes
 from cupilot.strategies.pool_features import PoolQuery
 from cupilot.strategies.pool_tags import likeness
 
+POOL_SHARE = 0.4
+"""The share of a search's first strategies that comes from similar tasks, if there are any."""
 # octaves for what differs; a strategy depends on the device least of all
 OTHER_ZONE, OTHER_LIMIT, OTHER_PRECISION, OTHER_DEVICE = 0.5, 0.5, 2.0, 0.25
 RUNNER_UP = 1.0
