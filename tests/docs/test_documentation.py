@@ -23,6 +23,7 @@ from cupilot.tasks.suite import recorded
 NOT_RUN = {
     "README.md": "this is the line that runs the tests",
     "docs/comparison.md": "100 searches, many hours",
+    "docs/distributed.md": "it takes several machines; tests/executors starts a scheduler and workers on one",
     "docs/level1.md": "hours",
     "docs/live-page.md": "it serves until Ctrl-C; tests/ui starts it and drives it in a browser",
 }
