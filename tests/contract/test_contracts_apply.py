@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ RECORDS = [
     samples.TIMING,
     samples.PROFILE,
     samples.INDIVIDUAL,
-    samples.INFO,
+    replace(samples.INFO, kernel=replace(samples.KERNEL, language="modelnew", options=("torch-ops",))),
     samples.RESULT,
     samples.REQUEST,
     TaskSource.of(samples.TASK),

@@ -95,6 +95,9 @@ class VirtualDevice:
     def run_apart(self, command: Sequence[str], folder: Path, timeout_s: float) -> Ended:
         """Run one of our workers, which is to confine itself, with as little around it as can be."""
         environment = {key: os.environ[key] for key in KEPT_ENVIRONMENT if key in os.environ}
+        # the worker has another working folder
+        folders = map(os.path.abspath, filter(None, environment.pop("PYTHONPATH", "").split(os.pathsep)))
+        environment["PYTHONPATH"] = os.pathsep.join(folders)
         # restrictions on files bind the thread that asks for them, so there must be one only
         environment |= {"HOME": str(folder), "OPENBLAS_NUM_THREADS": "1"}
         return run_boxed(
