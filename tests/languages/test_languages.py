@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cupilot.agents.asking import request_for
-from cupilot.agents.parts import Matter
-from cupilot.agents.reading import read_kernel as read_reply
 
+from cupilot.agents.prompt_sections import PromptContext
+from cupilot.agents.prompting import build_request
+from cupilot.agents.reply_parsing import parse_kernel
 from cupilot.contracts import Brief
 from cupilot.errors import UserError
 from cupilot.languages import Language, detect_language, find_language, language_names, make_kernel, read_kernel
@@ -154,14 +154,14 @@ def test_nothing_but_a_language_knows_its_name() -> None:
 
 def test_agents_write_in_the_language_of_the_kernel_at_hand(toy: Language) -> None:
     parent = replace(INDIVIDUAL, kernel=make_kernel("scale 2\n"))
-    matter = Matter(Brief(TASK, SPEC, parents=(parent,)), load_deck(), parent.kernel, parent.evaluation)
-    system, user = (message.text for message in request_for("translator_write", matter, has_kernel=True).messages)
+    context = PromptContext(Brief(TASK, SPEC, parents=(parent,)), load_deck(), parent.kernel, parent.evaluation)
+    system, user = (message.text for message in build_request("translator_write", context, has_kernel=True).messages)
     assert "Write nothing but steps." in system
     assert "CUDA C++17" not in system
     assert "applied in order to every element of x." in user
     assert "```toy\nscale 2\n```" in user
-    assert read_reply("scale 3", "translate", matter.language) == Kernel("scale 3\n", language="toy")
-    failure = read_reply("scale three", "translate", matter.language)
+    assert parse_kernel("scale 3", "translate", context.language) == Kernel("scale 3\n", language="toy")
+    failure = parse_kernel("scale three", "translate", context.language)
     assert isinstance(failure, Failure)
     assert (failure.stage, failure.kind) == ("translate", "compile-error")
 
@@ -176,7 +176,7 @@ def test_agents_write_in_the_language_of_the_kernel_at_hand(toy: Language) -> No
     ],
 )
 def test_mistakes_in_a_python_file_are_found_in_its_text(source: str, kind: str) -> None:
-    failure = read_reply(source, "translate", "modelnew")
+    failure = parse_kernel(source, "translate", "modelnew")
     assert isinstance(failure, Failure)
     assert failure.kind == kind
 
