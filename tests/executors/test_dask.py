@@ -16,6 +16,7 @@ from odd_evaluators import BRANCHING, DYING
 from cupilot.contracts import ExecutorOptions
 from cupilot.errors import MachineError
 from cupilot.executors import dask, open_executor
+from cupilot.executors._dask_worker import FOLDER, WorkerFolder
 from cupilot.records import TaskSource
 from cupilot.testing import ExecutorContract
 from cupilot.testing.executor import ECHO, SCRIPTED, TIMEOUT_S, Held, answer, scripted_request
@@ -89,10 +90,26 @@ def test_closing_leaves_no_files_behind(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()
     executor = dask.open_executor(options(tmp_path, slots=1))
-    assert len(list((tmp_path / "scratch").glob("cupilot-worker-*"))) == 1
+    assert len(list((tmp_path / "scratch").glob(f"{FOLDER}*"))) == 1
     executor.submit(scripted_request(ECHO)).result(TIMEOUT_S)
     executor.close()
-    assert list((tmp_path / "scratch").glob("cupilot-worker-*")) == []
+    assert list((tmp_path / "scratch").glob(f"{FOLDER}*")) == []
+
+
+def test_folders_of_killed_programs_are_removed_and_those_in_use_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / f"{FOLDER}left" / "array0").mkdir(parents=True)
+    os.utime(tmp_path / f"{FOLDER}left", (0, 0))
+    used = WorkerFolder()
+    assert list(tmp_path.iterdir()) == [used.path]
+    os.utime(used.path, (0, 0))
+    other = WorkerFolder()
+    assert set(tmp_path.iterdir()) == {used.path, other.path}
+    used.remove()
+    assert list(tmp_path.iterdir()) == [other.path]
+    other.remove()
 
 
 @pytest.mark.parametrize("package", ["distributed", "cryptography"])

@@ -7,13 +7,15 @@ starts or writes belongs to its folder: both are cleared away with it, also afte
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +32,7 @@ from cupilot.executors._worker import WorkerEvaluator
 from cupilot.sandbox.process import kill_marked
 
 PLUGIN = "cupilot"
+FOLDER, SETTLED_S = "cupilot-dask-", 60.0
 SILENT = logging.CRITICAL + 1
 # without the profiler, which looks at the evaluation a hundred times per second, and the pages about the worker
 LEAN = {"distributed.worker.profile.enabled": False, "distributed.worker.http.routes": []}
@@ -67,7 +70,7 @@ class EvaluationNanny(Nanny):  # type: ignore[misc]
     """Starts a worker process, and clears away what the one before left: its processes and its files."""
 
     def __init__(self, scheduler: str, offer: Offer, *, name: str | None = None, security: Security) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="cupilot-worker-"))
+        self._folder = WorkerFolder()
         self._starting: Any = None
         config = deepcopy(dask.config.config)
         dask.config.set(LEAN, config=config)
@@ -77,7 +80,7 @@ class EvaluationNanny(Nanny):  # type: ignore[misc]
             nthreads=1,
             memory_limit=0,  # references take gigabytes, as they do without Dask
             resources=offer.resources,
-            local_directory=str(self._folder),
+            local_directory=str(self._folder.path),
             security=security,
             silence_logs=SILENT,
             plugins=[Evaluating(offer)],
@@ -86,7 +89,9 @@ class EvaluationNanny(Nanny):  # type: ignore[misc]
         )
         # Dask's own settings would give PyTorch one thread
         self.pre_spawn_env: dict[str, str] = {}
-        self.env = {"TMPDIR": str(self._folder)} | ({"CUDA_VISIBLE_DEVICES": offer.visible} if offer.visible else {})
+        self.env = {"TMPDIR": str(self._folder.path)}
+        if offer.visible:
+            self.env["CUDA_VISIBLE_DEVICES"] = offer.visible
 
     async def start(self) -> EvaluationNanny:
         self._starting = asyncio.ensure_future(super().start())
@@ -96,8 +101,7 @@ class EvaluationNanny(Nanny):  # type: ignore[misc]
         return self
 
     async def instantiate(self) -> Any:
-        self._clear()
-        self._folder.mkdir(exist_ok=True)
+        self._folder.clear()
         return await super().instantiate()
 
     async def close(self, *arguments: Any, **options: Any) -> Any:
@@ -111,7 +115,7 @@ class EvaluationNanny(Nanny):  # type: ignore[misc]
         try:
             return await super().close(*arguments, **options)
         finally:
-            self._clear()
+            self._folder.remove()
 
     def close_gracefully(self, reason: str = "") -> None:
         """End the worker process at once, for good.
@@ -123,10 +127,47 @@ class EvaluationNanny(Nanny):  # type: ignore[misc]
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def _clear(self) -> None:
-        # compilers and candidates have the folder's name in their environment
-        kill_marked(str(self._folder), os.getpid())
-        shutil.rmtree(self._folder, ignore_errors=True)
+
+class WorkerFolder:
+    """The temporary folder of a worker process; compilers and candidates have its name in their environment.
+
+    It is locked while the nanny lives.  A new one removes those that nobody holds: a nanny was killed.
+    """
+
+    def __init__(self) -> None:
+        for left in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
+            with suppress(OSError), _locked(left):
+                # one that was just made is about to be locked
+                if time.time() - left.stat().st_mtime > SETTLED_S:
+                    shutil.rmtree(left, ignore_errors=True)
+        self.path = Path(tempfile.mkdtemp(prefix=FOLDER))
+        self._lock = ExitStack()
+        self._lock.enter_context(_locked(self.path))
+
+    def clear(self) -> None:
+        """End the processes and remove the files that a worker has left."""
+        kill_marked(str(self.path), os.getpid())
+        for entry in self.path.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        kill_marked(str(self.path), os.getpid())
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Raises `OSError` where another process holds the folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True)
