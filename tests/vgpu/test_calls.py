@@ -94,7 +94,7 @@ extern "C" __global__ void early(int* out) {
     out[i] = got + 1;
 }
 
-extern "C" __global__ void claims(int* out) { assert(threadIdx.x < 40); out[threadIdx.x] = 1; }
+extern "C" __global__ void claims(int* out) { assert(threadIdx.x < 40 && "a \"b\" \\ é"); out[threadIdx.x] = 1; }
 extern "C" __global__ void prints(int* out) {
     if (threadIdx.x % 16 == 3) out[threadIdx.x] = printf("%d %s %.2f\n", threadIdx.x, "word", threadIdx.x / 4.0);
 }
@@ -267,8 +267,9 @@ def test_assert(compiled: Compiled) -> None:
     assert compiled.status == 710
     (finding,) = compiled.findings
     assert finding.kind == "assert"
-    assert "assertion `threadIdx.x < 40` failed" in finding.text
-    assert (finding.kernel, finding.file) == ("claims", "calls.cu")
+    assert finding.text == r"""assertion `threadIdx.x < 40 && "a \"b\" \\ é"` failed in void claims(int *)"""
+    line = 1 + SOURCE.split("\n").index(next(line for line in SOURCE.split("\n") if "void claims" in line))
+    assert (finding.kernel, finding.file, finding.line) == ("claims", "calls.cu", line)
     assert (finding.thread, finding.threads) == ((40, 0, 0), 24)
 
 

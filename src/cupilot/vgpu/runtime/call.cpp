@@ -108,15 +108,13 @@ extern "C" void vg_call_vprintf(Context* c, Warp* w, u32 mask, u32, u32 format, 
     }
 }
 
-extern "C" void vg_call_assertfail(Context* c, Warp* w, u32 mask, u32 line, u32 message, u32 file, u32 number, u32 function,
+extern "C" void vg_call_assertfail(Context* c, Warp* w, u32 mask, u32, u32 message, u32 file, u32 number, u32 function,
                                    u32) {
-    u32 lane = __builtin_ctz(mask | 1u << 31);
     if (!mask) return;
-    std::string text = text_at(c, w, lane, take(c, w, file, lane, 8)) + ":" +
-                       std::to_string(take(c, w, number, lane, 4)) + ": " +
-                       text_at(c, w, lane, take(c, w, function, lane, 8)) + ": assertion `" +
-                       text_at(c, w, lane, take(c, w, message, lane, 8)) + "` failed";
-    report(c, w, "assert", text, line, mask);
+    u32 lane = __builtin_ctz(mask);
+    auto text = [&](u32 offset) { return text_at(c, w, lane, take(c, w, offset, lane, 8)); };
+    std::string path = text(file), what = "assertion `" + text(message) + "` failed in " + text(function);
+    report(c, w, "assert", what, (u32)take(c, w, number, lane, 4), mask, path.substr(path.rfind('/') + 1));
     c->launch->stop = true, c->launch->error = 710;  // cudaErrorAssert
 }
 

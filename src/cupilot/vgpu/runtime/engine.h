@@ -380,7 +380,8 @@ Engine& engine();
 constexpr u64 SHARED_WINDOW = 1, LOCAL_WINDOW = 2;  // bits 56 and up
 
 // Report what some lanes of a warp did at a source line; reports of one launch that differ in the threads only are one.
-[[gnu::cold]] void report(Context* c, Warp* w, const char* kind, const std::string& text, u32 line, u32 lanes);
+[[gnu::cold]] void report(Context* c, Warp* w, const char* kind, const std::string& text, u32 line, u32 lanes,
+                          const std::string& file = "");
 // Report what host code did.
 void report(const char* kind, const std::string& text, const std::string& kernel = "");
 

@@ -202,11 +202,12 @@ void report(const char* kind, const std::string& text, const std::string& kernel
     add(nullptr, f);
 }
 
-void report(Context* c, Warp* w, const char* kind, const std::string& text, u32 line, u32 lanes) {
+void report(Context* c, Warp* w, const char* kind, const std::string& text, u32 line, u32 lanes, const std::string& file) {
     lanes = lanes ? lanes : 1u << 31;
     Finding f = finding_at(c, kind, line, lanes);
     f.text = text;
     place(f, c, w, (u32)__builtin_ctz(lanes));
+    if (!file.empty()) f.file = file;
     add(c->launch, f);
 }
 
