@@ -81,7 +81,7 @@ def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
 def test_a_run_has_one_process_at_a_time(tmp_path: Path) -> None:
     processes = ProcessManager(Started(FakeProcess(1), FakeProcess(1)), lambda: 0.0)
     processes.start("run", tmp_path, ("optimize",))
-    with pytest.raises(UserError, match="running already"):
+    with pytest.raises(UserError, match="already running"):
         processes.start("run", tmp_path, ("resume",))
     processes.stop("run")
     processes.start("run", tmp_path, ("resume",))
@@ -100,7 +100,7 @@ def test_at_the_end_all_are_asked_twice_and_then_killed(tmp_path: Path) -> None:
         [signal.SIGINT, signal.SIGINT, signal.SIGKILL],
     ]
     assert fakes[2].waits == list(process_manager.STOP_TIMEOUTS_S)
-    with pytest.raises(UserError, match="ending"):
+    with pytest.raises(UserError, match="shutting down"):
         processes.start("late", tmp_path, ("optimize",))
 
 

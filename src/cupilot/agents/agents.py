@@ -30,7 +30,7 @@ from cupilot.agents.replies import (
 )
 from cupilot.agents.reply_parsing import distinct, parse_kernel, parse_move, parse_strategy, with_remarks
 from cupilot.agents.templates import one_line
-from cupilot.contracts import Brief, Model, Reply, Request, Revision
+from cupilot.contracts import Brief, Model, Revision
 from cupilot.errors import ModelError
 from cupilot.gpu.spec import GpuSpec
 from cupilot.llm import Unparsable
@@ -42,10 +42,6 @@ TRIES = 3
 AIM_CHARACTERS = 300
 
 T = TypeVar("T")
-
-
-def _ignore_call(role: str, request: Request, reply: Reply) -> None:
-    """The default observer does nothing."""
 
 
 class LlmAgents:
@@ -63,7 +59,7 @@ class LlmAgents:
         deck: Deck | None = None,
         prompt_tokens: int | None = None,
         reply_tokens: int | None = None,
-        on_call: OnCall = _ignore_call,
+        on_call: OnCall = lambda role, request, reply: None,
     ) -> None:
         self._deck = load_deck() if deck is None else deck
         self._client = RoleClient(models or {}, default, on_call, prompt_tokens, reply_tokens)

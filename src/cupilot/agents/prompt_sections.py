@@ -19,7 +19,7 @@ from cupilot.agents.token_budget import Section, lines_of, shortened
 from cupilot.contracts import Brief
 from cupilot.errors import DataError
 from cupilot.languages import find_language, language_of, visible_source
-from cupilot.records import Argument, Card, Evaluation, Failure, Kernel, Strategy, Timing
+from cupilot.records import Argument, Card, Evaluation, Failure, Kernel, Strategy
 from cupilot.strategies import Deck, canonical
 
 CONTEXT_LINES = 4
@@ -120,11 +120,8 @@ def _kernel(context: PromptContext) -> Section | None:
 
 
 def _time(evaluation: Evaluation | None) -> str:
-    return _timing(evaluation.timing) if evaluation is not None else ""
-
-
-def _timing(timing: Timing | None) -> str:
     """Time and source only: what limits the kernel is guidance."""
+    timing = evaluation.timing if evaluation is not None else None
     return f"{timing.time_s * 1e3:.4g} ms, {timing.source}" if timing is not None else ""
 
 

@@ -4,7 +4,7 @@ Importing this package imports no SDK; `open_model` does, when a model is opened
 """
 
 from cupilot.llm.call_log import JsonLinesCallLog, SqliteCallLog
-from cupilot.llm.cost import Spent, Usage, price_usd
+from cupilot.llm.cost import Spent, Usage, estimate_tokens, price_usd
 from cupilot.llm.errors import OverBudget, RequestRejected, Unavailable
 from cupilot.llm.factory import open_model
 from cupilot.llm.providers import Provider, key_names, providers
@@ -14,7 +14,6 @@ from cupilot.llm.schema import described, schema_of, source_code
 from cupilot.llm.scripted import Scripted
 from cupilot.llm.spending_cap import CappedModel
 from cupilot.llm.structured import Parsed, Unparsable, ask
-from cupilot.llm.tokens import estimate_tokens
 from cupilot.llm.transcript import LabelledReplay
 
 __all__ = [

@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 
 from cupilot.contracts import Message, Reply, Request
 from cupilot.errors import ModelError
+from cupilot.llm.cost import estimate_tokens
 from cupilot.llm.dialects import Completion, Dialect
 from cupilot.llm.errors import RequestRejected, Unavailable
 from cupilot.llm.providers import ModelChoice
 from cupilot.llm.request_options import AcceptedOptions, RequestOptions
 from cupilot.llm.thinking import without_thinking
-from cupilot.llm.tokens import estimate_tokens
 
 BODY_LIMIT_BYTES = 16_000_000
 QUOTED_CHARACTERS = 300

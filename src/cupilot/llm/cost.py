@@ -15,6 +15,11 @@ from cupilot.contracts import Reply
 from cupilot.llm.providers import providers
 
 
+def estimate_tokens(text: str) -> int:
+    """Four characters to a token, rounded up: rather too many than too few."""
+    return -(-len(text) // 4)
+
+
 def price_usd(model: str, input_tokens: int, output_tokens: int) -> float | None:
     """The price of one call of ``provider/name``; 0 for a local server, None when unknown."""
     provider_name, _, name = model.partition("/")

@@ -65,7 +65,7 @@ def _parse(reply: Reply, request: Request, shape: type[T]) -> tuple[T | None, st
     if len(text) > READ_CHARACTERS:
         remark = f"the reply has {len(text)} characters, and only the first {READ_CHARACTERS} were read"
         text = text[:READ_CHARACTERS]
-    elif _was_cut(reply, request):
+    elif reply.output_tokens >= request.max_tokens if reply.cut is None else reply.cut:
         remark = f"the reply was cut off at {request.max_tokens} tokens"
     if not text:
         return None, remark or "the reply is empty"
@@ -75,10 +75,6 @@ def _parse(reply: Reply, request: Request, shape: type[T]) -> tuple[T | None, st
         why = str(error)
         why = why if len(why) <= REASON_CHARACTERS else why[:REASON_CHARACTERS] + "..."
         return None, f"{remark}; {why}" if remark else why
-
-
-def _was_cut(reply: Reply, request: Request) -> bool:
-    return reply.output_tokens >= request.max_tokens if reply.cut is None else reply.cut
 
 
 def _retry(request: Request, reply: Reply, reason: str) -> Request:

@@ -23,9 +23,9 @@ from threading import Lock
 
 from cupilot.contracts import Reply, Request
 from cupilot.errors import DataError, ModelError
+from cupilot.llm.cost import estimate_tokens
 from cupilot.llm.recording import call_key
 from cupilot.llm.role import role_of
-from cupilot.llm.tokens import estimate_tokens
 from cupilot.records import from_plain
 
 # role, sample (None: any), attempt

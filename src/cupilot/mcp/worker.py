@@ -10,10 +10,14 @@ import os
 import secrets
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from cupilot.errors import CupilotError
+from cupilot.mcp.request import ToolRequest
 from cupilot.records import from_plain, to_plain
+
+if TYPE_CHECKING:
+    from cupilot.mcp.tools import Tools
 
 PROGRESS, ANSWER, ERROR = "progress", "answer", "error"
 
@@ -31,12 +35,8 @@ def main(cache: Path, sandbox: str) -> int:
     return 0
 
 
-def handle(tools: object, line: str, out: TextIO) -> None:
+def handle(tools: Tools, line: str, out: TextIO) -> None:
     """Answer one request; every error is sent as one sentence."""
-    from cupilot.mcp.request import ToolRequest
-    from cupilot.mcp.tools import Tools
-
-    assert isinstance(tools, Tools)
     try:
         request = from_plain(ToolRequest, json.loads(line))
         found = tools.answer(request, lambda text: send(out, PROGRESS, text))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 from urllib.parse import quote
 
 from starlette.applications import Starlette
@@ -34,6 +36,7 @@ from cupilot.ui.security import (
 from cupilot.ui.suites import SuiteSummary
 
 Handler = Callable[[Request], Awaitable[Response]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -195,30 +198,26 @@ class App:
         return _stream(event_stream("runs", self.all_rows, render, self.polling))
 
     async def run_events(self, request: Request) -> Response:
-        async def read() -> RunRow | None:
-            return await self.row(request)
-
-        def render(row: RunRow | None) -> str:
-            if row is None:
-                return as_json(html="", say="", count=0, running=False)
+        def render(row: RunRow) -> str:
             html = self.pages.render("header.html.j2", row=row, form_secret=self.access.form_secret)
             say = self.pages.render("announcement.txt.j2", row=row)
             return as_json(html=html, say=say, count=row.run.individuals, running=row.run.state == RUNNING)
 
-        return _stream(event_stream("run", read, render, self.polling))
+        return self.header_events(partial(self.row, request), render)
 
     async def suite_events(self, request: Request) -> Response:
-        async def read() -> SuiteRow | None:
-            return await self.suite(request)
-
-        def render(row: SuiteRow | None) -> str:
-            if row is None:
-                return as_json(html="", say="", count=0, running=False)
+        def render(row: SuiteRow) -> str:
             html = self.pages.render("suite_header.html.j2", row=row)
             say = f"{row.suite.correct} of {row.suite.problems} problems have a kernel"
             return as_json(html=html, say=say, count=row.suite.problems, running=row.running)
 
-        return _stream(event_stream("run", read, render, self.polling))
+        return self.header_events(partial(self.suite, request), render)
+
+    def header_events(self, read: Callable[[], Awaitable[T | None]], render: Callable[[T], str]) -> Response:
+        def render_any(row: T | None) -> str:
+            return as_json(html="", say="", count=0, running=False) if row is None else render(row)
+
+        return _stream(event_stream("run", read, render_any, self.polling))
 
     # --- the token -------------------------------------------------------------------------
 

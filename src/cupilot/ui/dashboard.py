@@ -87,15 +87,14 @@ class Dashboard:
         return (*starting, *stored)
 
     def row(self, name: str) -> RunRow | None:
-        run = self.runs.summary(name)
-        if run is None:  # its process has not created a store yet, or failed before
-            process = self.processes.status(name)
-            return (
-                None
-                if process is None
-                else RunRow(RunSummary(name, _state(process), changed_s=process.started_s), process)
-            )
-        return self._row(run)
+        run, process = self.runs.summary(name), self.processes.status(name)
+        if run is not None:
+            return self._row(run)
+        if process is None:
+            return None
+        # its process has not created a store yet, or failed before
+        state = RUNNING if process.running else STOPPED
+        return RunRow(RunSummary(name, state, changed_s=process.started_s), process)
 
     def _row(self, run: RunSummary) -> RunRow:
         process = self.processes.status(run.name)
@@ -155,7 +154,3 @@ class Dashboard:
         if folder is None or row is None or not row.can_resume:
             raise UserError(f"{name} cannot be resumed: it is not a stopped run")
         self.processes.start(name, folder, ("resume", str(folder)))
-
-
-def _state(process: ProcessStatus) -> str:
-    return RUNNING if process.running else STOPPED

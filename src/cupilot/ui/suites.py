@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -54,16 +53,12 @@ class SuitesFolder:
 
     def summaries(self) -> tuple[SuiteSummary, ...]:
         """All benchmarks, the most recently changed first."""
-        found = tuple(self._found())
+        names = folders_with(self.root, RESULTS_JSON)
+        found = [summary for name in names if (summary := self.summary(name)) is not None]
         with self._lock:
             for gone in self._known.keys() - {each.name for each in found}:
                 del self._known[gone]
         return tuple(sorted(found, key=lambda each: (-each.changed_s, each.name)))
-
-    def _found(self) -> Iterator[SuiteSummary]:
-        for name in folders_with(self.root, RESULTS_JSON):
-            if (summary := self.summary(name)) is not None:
-                yield summary
 
     def summary(self, name: str) -> SuiteSummary | None:
         """One benchmark, or None; read again only when its results have changed."""
