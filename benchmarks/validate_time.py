@@ -208,7 +208,7 @@ def predicted(pair: Pair, folder: Path) -> tuple[Timing, Outcome]:
     """Run the kernel once, at its task's true shape, and ask the device how long that takes."""
     if pair.problem:
         raise UserError(pair.problem)
-    kernel = read_kernel(folder / pair.kernel, pair.entry or "forward", pair.args, allow_torch_ops=True)
+    kernel = read_kernel(folder / pair.kernel, pair.entry or "forward", pair.args, options=("torch-ops",))
     # a device keeps the inputs of its calls, so each pair has one of its own
     device = open_device(pair.device if ":" in pair.device else f"virtual:{pair.device}", cache_folder())
     task = load_task(folder / pair.task)
