@@ -24,7 +24,7 @@ from math import exp, log
 from pathlib import Path
 from random import Random
 
-from make_seed_pool import DEVICE, TASKS, SeedTask, run_task, seed_records, tool_versions
+from make_seed_pool import DEVICE, TASKS, SeedTask, run_task, seed_records
 
 from cupilot.devices import open_device
 from cupilot.evaluation import Evaluator
@@ -175,7 +175,7 @@ def main() -> int:
     for task in FRESH if options.fresh else TASKS:
         if options.fresh:
             run_task(task, options.work)
-            held = seed_records(task, options.work, tool_versions())
+            held = seed_records(task, options.work)
         else:
             held = [record for record in records if record.task == task.name]
         others = [record for record in records if record.task != task.name]
