@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("ray")
+pytest.importorskip("ray", reason="needs cupilot[ray], 240 MB that the test line does not install")
 
 from cupilot.contracts import ExecutorOptions
 from cupilot.executors import ray

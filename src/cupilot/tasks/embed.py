@@ -1,8 +1,8 @@
 """Write the modules that a task file imports from its own folder into its text.
 
-A task then is one text, which can be stored with a run, proven, and evaluated on another machine.  The line that
-imports the first such module installs an importer for all of them, so that line numbers stay as they are.  Not
-covered: data files, modules of compiled code, and names that are computed.
+A task then is one text, which can be stored with a run, proven, and evaluated on another machine.  An importer for
+them is installed on the line of the file's first import, so that line numbers stay as they are.  Not covered: data
+files, modules of compiled code, and names that are computed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 from cupilot.errors import TaskError
 
@@ -36,46 +37,36 @@ def embed_imports(source: str, folder: Path) -> str:
     except (SyntaxError, ValueError):
         return source  # whoever runs it says what is wrong
     files: dict[str, tuple[bool, str]] = {}
-    first = min(
-        (
-            (node.lineno, node.col_offset)
-            for node in ast.walk(tree)
-            if isinstance(node, (ast.Import, ast.ImportFrom)) and _collect(_imported(node, ""), folder, files)
-        ),
-        default=None,
-    )
-    if first is None:
+    _collect(tree, "", folder, files)
+    # imports inside functions run later than the first one of the file itself
+    first = next((node for node in tree.body if _is_import(node) and getattr(node, "module", "") != "__future__"), None)
+    if not files or first is None:
         return source
     lines = source.split("\n")
-    line, column = lines[first[0] - 1].encode(), first[1]
-    install = f"exec({IMPORTER!r}, {{'files': {files!r}}}); ".encode()
-    lines[first[0] - 1] = (line[:column] + install + line[column:]).decode()
+    install = f"exec({IMPORTER!r}, {{'files': {files!r}}}); "
+    lines[first.lineno - 1] = install + lines[first.lineno - 1]
     return "\n".join(lines)
 
 
-def _collect(names: Iterator[str], folder: Path, files: dict[str, tuple[bool, str]]) -> bool:
-    """Add the modules of these names, and what they import; whether there was one."""
-    found = False
-    for name in names:
+def _is_import(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom]:
+    return isinstance(node, (ast.Import, ast.ImportFrom))
+
+
+def _collect(tree: ast.Module, package: str, folder: Path, files: dict[str, tuple[bool, str]]) -> None:
+    """Add the modules that a module of ``package`` imports, and what those import."""
+    for name in (name for node in ast.walk(tree) if _is_import(node) for name in _imported(node, package)):
         path = folder.joinpath(*name.split("."))
         module = next((each for each in (path / "__init__.py", path.with_suffix(".py")) if each.is_file()), None)
-        if module is None:
-            continue
-        found = True
-        if name in files:
+        if module is None or name in files:
             continue
         try:
             text = module.read_text(encoding="utf-8")
-            tree = ast.parse(text)
+            inner = ast.parse(text)
         except (OSError, ValueError, SyntaxError) as error:
             raise TaskError(f"{module}: the module that the task imports cannot be read ({error})") from None
-        package = module.name == "__init__.py"
-        files[name] = (package, text)
-        inside = name if package else name.rpartition(".")[0]
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Import, ast.ImportFrom)):
-                _collect(_imported(node, inside), folder, files)
-    return found
+        is_package = module.name == "__init__.py"
+        files[name] = (is_package, text)
+        _collect(inner, name if is_package else name.rpartition(".")[0], folder, files)
 
 
 def _imported(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
