@@ -28,8 +28,8 @@ def default_jobs() -> int:
 class Settings:
     """What a machine and its user bring to every search; nothing here changes a result.
 
-    Builds and the user's pool are kept below ``cache``.  ``sandbox`` is one of `cupilot.sandbox.bubblewrap.SANDBOXES`.  ``keys``
-    are the API keys of language models by the names of their environment variables.  ``executor`` says where
+    Builds and the user's pool are kept below ``cache``.  ``sandbox`` confines candidates: auto, bubblewrap or landlock.
+    ``keys`` are the API keys of language models by the names of their environment variables.  ``executor`` says where
     evaluations run, ``scheduler`` is the address of its cluster, and ``jobs`` evaluations run at a time on this
     machine.
     """
@@ -46,12 +46,12 @@ class Settings:
 class SearchOptions:
     """A new search.
 
-    ``device`` is a full name such as ``virtual:a100-80gb``.  ``models`` are (role, model) pairs; without any, the
-    built-in expert plays the agents.  ``kernel`` replaces the agents' plain kernel.
-    ``in_flight`` candidates are developed at a time; None chooses by the agents.  ``guided`` and ``pooled`` switch
-    the roofline's guidance and the pool.  ``folder`` is the run's; None is
-    ``runs/<task>-<n>`` with the next free number.  ``pool`` is the file of strategies to ask and to
-    feed; None is the user's own.  ``replay`` is the folder of a run whose recorded calls answer instead of a model.
+    ``device`` is a full name such as ``virtual:a100-80gb``.  ``folder`` is the run's; None is ``runs/<task>-<n>`` with
+    the next free number.  ``models`` are (role, model) pairs; without any, the built-in expert plays the agents.
+    ``kernel`` replaces the agents' plain kernel.  ``in_flight`` candidates are developed at a time; None chooses by the
+    agents.  ``guided`` and ``pooled`` switch the roofline's guidance and the pool.  ``pool`` is the file of strategies
+    to ask and to feed; None is the user's own.  ``replay`` is the folder of a run whose recorded calls answer instead
+    of a model.
     """
 
     task: Task
