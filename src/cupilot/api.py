@@ -30,7 +30,7 @@ from cupilot.errors import UserError
 from cupilot.evolution.result import moves_text
 from cupilot.evolution.store import holds_run
 from cupilot.languages import make_kernel, read_kernel
-from cupilot.records import Budget, Evaluation, EvaluationRequest, Failure, Kernel, RunResult, Task, TaskSource
+from cupilot.records import Budget, Evaluation, Failure, Kernel, RunResult, Task
 from cupilot.runs import SearchOptions, Settings
 from cupilot.runs.agents import EVERY_ROLE
 
@@ -158,15 +158,10 @@ def evaluate(
     >>> evaluation.failure.stage, evaluation.failure.kind
     ('run', 'out-of-bounds')
     """
-    from cupilot.evaluation import Evaluator
-
     task = task_of(model, inputs, init, precision)
     found = open_named(device, settings)
-    request = EvaluationRequest(
-        task=TaskSource.of(task), kernel=kernel_of(kernel, entry, arguments), device=found.name,
-        seed=secrets.randbits(32) if seed is None else seed, timeout_s=timeout_s,
-    )  # fmt: skip
-    return Evaluator(lambda name: found, tasks=(task,))(request)
+    seed = secrets.randbits(32) if seed is None else seed
+    return runs.evaluate(found, task, kernel_of(kernel, entry, arguments), seed=seed, timeout_s=timeout_s)
 
 
 def profile(
@@ -227,10 +222,7 @@ def device_name(name: str | None) -> str:
 
 
 def open_named(name: str | None, settings: Settings | None) -> Device:
-    from cupilot.devices import open_device
-
-    settings = settings or Settings()
-    return open_device(device_name(name), settings.cache, settings.sandbox)
+    return runs.open_device(device_name(name), settings or Settings(), runs.Observer())
 
 
 def language_model(agents: str) -> str | None:

@@ -69,9 +69,7 @@ def choose_device(name: str | None, terminal: Terminal) -> str:
 def open_chosen(name: str | None, terminal: Terminal) -> Device:
     """Open the device asked for, else the best one of this machine, ready for use."""
     from cupilot.cli.terminal_observer import TerminalObserver
-    from cupilot.devices import open_device
-    from cupilot.runs.session import prepare
+    from cupilot.runs import open_device
 
-    device = open_device(choose_device(name, terminal), cache_folder(), sandbox_choice())
-    prepare(device, TerminalObserver(terminal))
-    return device
+    settings = Settings(cache=cache_folder(), sandbox=sandbox_choice())
+    return open_device(choose_device(name, terminal), settings, TerminalObserver(terminal))

@@ -5,16 +5,9 @@
 """
 
 from cupilot.runs.options import SearchOptions, Settings
-from cupilot.runs.session import Observer, Session, open_session, optimize, resume, search
+from cupilot.runs.session import Observer, Session, evaluate, open_device, open_session, optimize, resume, search
 
 __all__ = [
-    "Observer",
-    "SearchOptions",
-    "Session",
-    "Settings",
-    "open_session",
-    "optimize",
-    "read_kernel",
-    "resume",
+    "Observer", "SearchOptions", "Session", "Settings", "evaluate", "open_device", "open_session", "optimize", "resume",
     "search",
 ]  # fmt: skip

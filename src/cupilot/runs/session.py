@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cupilot import __version__
-from cupilot.contracts import Agents, Brief, Device, Executor, ExecutorOptions, Preparing, Step, Store
+from cupilot.contracts import Agents, Brief, Device, Executor, ExecutorOptions, Preparing, Step, Store, Watch
 from cupilot.errors import StoreError, UnmatchedTask
 from cupilot.evolution.budget import Spending
 from cupilot.evolution.loop import Evolution, Progress
@@ -156,11 +156,9 @@ def open_session(
     device_name: str, settings: Settings, observer: Observer, tasks: tuple[Task, ...] = ()
 ) -> Iterator[Session]:
     """Open the device and the executor; the executor ends with the block, whatever happens."""
-    from cupilot.devices import open_device
     from cupilot.executors import open_executor
 
-    device = open_device(device_name, settings.cache, settings.sandbox)
-    prepare(device, observer)
+    device = open_device(device_name, settings, observer)
     executor = open_executor(
         settings.executor,
         ExecutorOptions(
@@ -170,6 +168,27 @@ def open_session(
     )  # fmt: skip
     with shut_down(executor):
         yield Session(device, executor, settings, observer)
+
+
+def open_device(name: str, settings: Settings, observer: Observer) -> Device:
+    """Open a device by its full name, ready for use."""
+    from cupilot import devices
+
+    device = devices.open_device(name, settings.cache, settings.sandbox)
+    prepare(device, observer)
+    return device
+
+
+def evaluate(
+    device: Device, task: Task, kernel: Kernel, *, seed: int, timeout_s: float, watch: Watch = lambda step: None
+) -> Evaluation:
+    """Verify and time one kernel on an open device."""
+    from cupilot.evaluation import Evaluator
+
+    request = EvaluationRequest(
+        task=TaskSource.of(task), kernel=kernel, device=device.name, seed=seed, timeout_s=timeout_s
+    )
+    return Evaluator(lambda name: device, watch=watch, tasks=(task,))(request)
 
 
 def prepare(device: Device, observer: Observer) -> None:

@@ -11,7 +11,7 @@ from cupilot.cli.terminal import Terminal
 from cupilot.evolution.result import evaluation_report, repeat_report
 from cupilot.languages import read_kernel
 from cupilot.numbers import duration, ratio
-from cupilot.records import Evaluation, EvaluationRequest, TaskSource, Timing
+from cupilot.records import Evaluation, Timing
 
 LOG_LINES = 20
 HELP = "verify and time one kernel"
@@ -33,7 +33,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
-    from cupilot.evaluation import Evaluator
+    from cupilot.runs import evaluate
     from cupilot.tasks import load_task
 
     kernel = read_kernel(Path(options.kernel), options.entry, options.args, options=options.options)
@@ -41,11 +41,8 @@ def run(options: Namespace, terminal: Terminal) -> int:
     device = open_chosen(options.device, terminal)
     # no candidate can know a random seed; the proof tells it afterwards
     seed = secrets.randbits(32) if options.seed is None else options.seed
-    request = EvaluationRequest(
-        task=TaskSource.of(task), kernel=kernel, device=device.name, seed=seed, timeout_s=options.timeout
-    )
     with terminal.steps("evaluating") as watch:
-        evaluation = Evaluator(lambda name: device, watch=watch, tasks=(task,))(request)
+        evaluation = evaluate(device, task, kernel, seed=seed, timeout_s=options.timeout, watch=watch)
     show(evaluation, terminal)
     terminal.report(evaluation_report(evaluation) | repeat_report(task, kernel, options.timeout))
     failure = evaluation.failure

@@ -10,7 +10,7 @@ from cupilot.cli.commands.evaluate import show
 from cupilot.cli.terminal import Terminal
 from cupilot.evolution.recorded_result import read_recorded_result
 from cupilot.evolution.result import evaluation_report
-from cupilot.records import Evaluation, EvaluationRequest, TaskSource, Timing
+from cupilot.records import Evaluation, Timing
 
 HELP = "repeat the evaluation in a result file"
 SAME_TIME = 1e-6
@@ -23,8 +23,8 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
-    from cupilot.evaluation import Evaluator
     from cupilot.evaluation.proof import differences, digest
+    from cupilot.runs import evaluate
     from cupilot.tasks.load import task_from_source
 
     path = Path(options.result)
@@ -35,12 +35,8 @@ def run(options: Namespace, terminal: Terminal) -> int:
         terminal.warn(f"{path} has been altered: its sources are not those that its proof was made of")
         return 1
     device = open_chosen(recorded.device, terminal)
-    request = EvaluationRequest(
-        task=TaskSource.of(task), kernel=recorded.kernel, device=device.name, seed=proof.seed,
-        timeout_s=recorded.timeout_s,
-    )  # fmt: skip
     with terminal.steps("evaluating once more") as watch:
-        evaluation = Evaluator(lambda name: device, watch=watch, tasks=(task,))(request)
+        evaluation = evaluate(device, task, recorded.kernel, seed=proof.seed, timeout_s=recorded.timeout_s, watch=watch)
     show(evaluation, terminal)
     terminal.report(evaluation_report(evaluation))
     for text in differences(proof, evaluation.proof) if evaluation.proof is not None else ():

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from cupilot.cli.choices import positive
-from cupilot.cli.environment import cache_folder, sandbox_choice
+from cupilot.cli.choices import positive, settings_of
 from cupilot.cli.terminal import Terminal
 from cupilot.cli.terminal_observer import TerminalObserver
 from cupilot.errors import UserError
-from cupilot.runs.options import default_jobs
-from cupilot.runs.session import prepare
+from cupilot.runs import open_device
 
 HELP = "evaluate candidates for a Dask cluster"
 
@@ -33,16 +31,16 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
-    from cupilot.devices import DEFAULT, open_device
+    from cupilot.devices import DEFAULT
     from cupilot.executors._offer import make_offers
     from cupilot.executors.dask import serve_workers
 
     for name in options.device:
         if not name.startswith("cuda:"):
             raise UserError(f"--device {name}: a worker offers devices cuda:N; --slots offers virtual ones")
-    cache, sandbox = cache_folder(), sandbox_choice()
-    prepare(open_device(DEFAULT, cache, sandbox), TerminalObserver(terminal))
-    slots = options.slots or (0 if options.device else default_jobs())
-    offers = make_offers(slots, options.device, cache=cache, sandbox=sandbox)
+    settings = settings_of(options)
+    open_device(DEFAULT, settings, TerminalObserver(terminal))  # makes what is made once on this machine
+    slots = options.slots or (0 if options.device else settings.jobs)
+    offers = make_offers(slots, options.device, cache=settings.cache, sandbox=settings.sandbox)
     serve_workers(options.scheduler, offers, name=options.name, tell=terminal.line)
     return 0
