@@ -31,6 +31,7 @@ from cupilot.evolution.result import moves_text
 from cupilot.evolution.store import holds_run
 from cupilot.languages import make_kernel, read_kernel
 from cupilot.records import Budget, Evaluation, Failure, Kernel, RunResult, Task
+from cupilot.records.scope import REQUIREMENTS, TASK
 from cupilot.runs import SearchOptions, Settings
 from cupilot.runs.agents import EVERY_ROLE
 
@@ -143,13 +144,15 @@ def evaluate(
     arguments: str = "",
     seed: int | None = None,
     timeout_s: float = TIMEOUT_S,
+    require: Sequence[str] = (TASK,),
     settings: Settings | None = None,
 ) -> Evaluation:
     """Verify and time one kernel, as ``cupilot evaluate`` does; a wrong kernel is an evaluation with a ``failure``.
 
     ``kernel`` is a path or the source itself: a torch extension, or Python with a KernelBench ``ModelNew``.
     ``arguments`` is what to call ``entry`` with where names do not say it, such as ``"inputs[0], model.eps"``.
-    Without a ``seed`` the inputs are random; the proof tells the seed.
+    Without a ``seed`` the inputs are random; the proof tells the seed.  ``require`` names what the kernel must hold
+    for: task, values, any-shape; ``evaluation.scope`` says what it holds for.
 
     >>> evaluation = cupilot.evaluate("swish.cu", "swish.py", device="virtual:a100-80gb")
     >>> evaluation.correct, evaluation.timing.source, evaluation.timing.limit
@@ -161,7 +164,12 @@ def evaluate(
     task = task_of(model, inputs, init, precision)
     found = open_named(device, settings)
     seed = secrets.randbits(32) if seed is None else seed
-    return runs.evaluate(found, task, kernel_of(kernel, entry, arguments), seed=seed, timeout_s=timeout_s)
+    unknown = [name for name in require if name not in REQUIREMENTS]
+    if unknown:
+        raise UserError(f"require {unknown[0]!r} is not one of {', '.join(REQUIREMENTS)}")
+    return runs.evaluate(
+        found, task, kernel_of(kernel, entry, arguments), seed=seed, timeout_s=timeout_s, require=tuple(require)
+    )
 
 
 def profile(

@@ -7,6 +7,7 @@ import argparse
 from cupilot.cli.environment import cache_folder, llm_keys, sandbox_choice
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Device
+from cupilot.records.scope import REQUIREMENTS, TASK
 from cupilot.runs.options import Settings, default_jobs
 
 TIMEOUT_S = 60.0
@@ -40,6 +41,18 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="also write the result as JSON; - is stdout")
+
+
+def add_require(parser: argparse.ArgumentParser, default: tuple[str, ...]) -> None:
+    parser.add_argument(
+        "--require", metavar="WHAT", action="append", choices=REQUIREMENTS,
+        help=f"what it must hold for: task, values (NaN, infinity, wide range), any-shape ({', '.join(default)})",
+    )  # fmt: skip
+
+
+def requirements(chosen: list[str] | None, default: tuple[str, ...]) -> tuple[str, ...]:
+    """What was asked for; the task is always part of it."""
+    return tuple(dict.fromkeys((TASK, *(default if chosen is None else chosen))))
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:

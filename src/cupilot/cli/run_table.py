@@ -11,6 +11,7 @@ from cupilot.evolution.loop import WHY
 from cupilot.evolution.result import best_file, moves_text, run_report
 from cupilot.numbers import ratio
 from cupilot.records import Individual, RunResult
+from cupilot.records.verdict import verdict_sentence
 
 
 def show_result(result: RunResult, terminal: Terminal, task: Path, device: str | None) -> None:
@@ -27,6 +28,7 @@ def show_result(result: RunResult, terminal: Terminal, task: Path, device: str |
         time, limit, source = timing_cells(baseline)
         rows.append(("PyTorch eager", time, ratio(1.0), ratio(plain_s / baseline.time_s), limit, source))
     terminal.line()
+    terminal.line(f"{result.info.task}: {verdict_sentence(result.best.evaluation)}")
     terminal.table(("", "time", "vs PyTorch", "vs plain", "limit", "source"), rows, emphasis=1)
     terminal.line()
     terminal.line(f"strategy: {moves_text(result.best.strategy) or 'none; the plain kernel was not beaten'}")

@@ -1,48 +1,25 @@
-"""The one evaluate(): build, run, verify and time a kernel.
-
-Correctness is decided on several calls (see `trials`).  Smaller and odd versions of the task run in full on every kind
-of input, one of them twice with blocks in another order.  The true shape runs on sampled blocks, and what those wrote
-is compared.  Where a sample says nothing (several launches that hand results on, atomics, a result that is one sum)
-the true shape runs in full, or, when that would take too long, the largest version that does not.  Time and profile
-are those of the true shape.
-"""
+"""The one evaluate(): build, judge (see `judge`) and time a kernel."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
-from cupilot.contracts import DONE, REFERENCE, Built, Device, Measuring, Outcome, Reference, Step, Watch
+from cupilot.contracts import DONE, REFERENCE, Built, Device, Measuring, Reference, Step, Watch
 from cupilot.errors import DeviceError
-from cupilot.evaluation.baseline import baseline
+from cupilot.evaluation.baseline import UNKNOWN, baseline
 from cupilot.evaluation.binding import bound_arguments
+from cupilot.evaluation.judge import Judge, Verdict
 from cupilot.evaluation.measure import baseline_of, measure, timing_of
 from cupilot.evaluation.proof import make_proof
 from cupilot.evaluation.speed_of_light import speed_of_light_failure
-from cupilot.evaluation.trials import SAMPLE_BUDGET, Trial, Trials
-from cupilot.evaluation.verify import compare
-from cupilot.records import (
-    Check,
-    Evaluation,
-    EvaluationRequest,
-    Failure,
-    Measurement,
-    Profile,
-    Task,
-    TaskSource,
-)
-from cupilot.tasks import SlicedCase
+from cupilot.evaluation.trials import Trials
+from cupilot.records import Evaluation, EvaluationRequest, Failure, Measurement, Scope, Task, TaskSource
 from cupilot.tasks.load import load_source
 
-FULL_INSTRUCTIONS = 2.5e10
-"""Lane instructions up to which the true shape runs in full where a sample says nothing; about 10 s."""
-FULL_BYTES = 2 << 30
-"""Results that a full run may write; the checks need as much memory again."""
-FULL_TIMEOUT_S = 120.0
 MEASURE_TIMEOUT_S = 300.0
-LARGEST_ELEMENTS = 1 << 24
 
 
 class Evaluator:
@@ -100,11 +77,13 @@ class Evaluator:
         self._watch(Step("waiting", who))
         with self._running:
             self._watch(Step("checking", who))
-            verdict = job.verify(built, arguments)
-        if verdict.failure is not None or verdict.profile is None:
-            return job.evaluation(verdict.failure, checks=tuple(verdict.checks))
+            verdict = Judge(device, built, arguments, job.trials, request.timeout_s)()
+        failure = verdict.failure or unmet(verdict.scope, request.require)
+        if failure is not None or verdict.profile is None:
+            scope = None if verdict.failure else verdict.scope
+            return job.evaluation(failure, checks=tuple(verdict.checks), scope=scope)
         self._watch(Step("timing", who))
-        return job.time(built, arguments, verdict.profile, tuple(verdict.checks))
+        return job.time(built, arguments, verdict)
 
     def _device(self, request: EvaluationRequest) -> Device:
         if request.device not in self._devices:
@@ -130,15 +109,6 @@ class Evaluator:
         return self._trials[1]
 
 
-@dataclass
-class _Verdict:
-    """What has been found out so far."""
-
-    checks: list[Check] = field(default_factory=list)
-    failure: Failure | None = None
-    profile: Profile | None = None
-
-
 @dataclass(frozen=True)
 class _Job:
     """One request with everything that is needed to carry it out."""
@@ -155,88 +125,27 @@ class _Job:
             **facts,  # type: ignore[arg-type]
         )  # fmt: skip
 
-    # --- right or wrong --------------------------------------------------------------------
-
-    def verify(self, built: Built, arguments: str) -> _Verdict:
-        # the true shape comes last: the cheap trials find most mistakes
-        small, true = self.trials.small(), self.trials.true()
-        calls = [trial.call(arguments) for trial in small] + [true.call(arguments, SAMPLE_BUDGET)]
-        results = self.device.run(built, calls, self.request.timeout_s)
-        verdict = _Verdict()
-        for trial, result in zip(small, results[:-1], strict=True):
-            self._judge(verdict, trial, result)
-            if verdict.failure is not None:
-                return verdict
-        self._judge_true(verdict, built, arguments, results[-1])
-        if verdict.failure is None and small and all("refused" in check.note for check in verdict.checks[: len(small)]):
-            self._check_fixed_shape(verdict, built, self.trials.fixed_shape(), arguments)
-        return verdict
-
-    def _judge(self, verdict: _Verdict, trial: Trial, result: Outcome | Failure) -> None:
-        """A trial that ran in full."""
-        if isinstance(result, Failure):
-            # refusing a shape is honest; only the true shape must be served
-            if trial.full and result.kind == "wrapper-error":
-                note = f"refused: {result.message}"
-                verdict.checks.append(Check(trial.case.kind, trial.case.shapes, 0.0, 0.0, note))
-            else:
-                verdict.failure = result
-            return
-        check, verdict.failure = compare(
-            trial.case, result.outputs, self.task.precision, partial=result.profile.sampled, strict=trial.strict
-        )
-        verdict.checks.append(check)
-
-    def _judge_true(self, verdict: _Verdict, built: Built, arguments: str, result: Outcome | Failure) -> None:
-        if isinstance(result, Failure):
-            verdict.failure = result
-            return
-        verdict.profile, true, task = result.profile, self.trials.true(), self.task
-        if _comparable(true, result.profile):
-            self._judge(verdict, true, result)
-            return
-        instructions = result.profile.total("lane_instructions")
-        note = f"the true shape takes {instructions:.2g} lane instructions"
-        known = not isinstance(true.case, SlicedCase) or true.case.is_known
-        if known and instructions <= FULL_INSTRUCTIONS and task.output_bytes <= FULL_BYTES:
-            trial = true
-        else:
-            share = FULL_INSTRUCTIONS / instructions
-            largest = self.trials.largest(int(min(LARGEST_ELEMENTS, share * (task.minimal_bytes // 4))))
-            if largest is None:
-                text = f"sampled blocks say nothing here, and {note}: values not compared"
-                verdict.checks.append(Check(true.case.kind, true.case.shapes, 0.0, 0.0, text))
-                return
-            trial = largest
-        (whole,) = self.device.run(built, (trial.call(arguments),), max(self.request.timeout_s, FULL_TIMEOUT_S))
-        self._judge(verdict, trial, whole)
-
-    def _check_fixed_shape(self, verdict: _Verdict, built: Built, trials: Sequence[Trial], arguments: str) -> None:
-        """A kernel that serves only the true shape is tried there with the other kinds of input."""
-        calls = [trial.call(arguments, SAMPLE_BUDGET) for trial in trials]
-        for trial, result in zip(trials, self.device.run(built, calls, self.request.timeout_s), strict=True):
-            if isinstance(result, Failure) or _comparable(trial, result.profile):
-                self._judge(verdict, trial, result)
-            if verdict.failure is not None:
-                return
-
     # --- how fast --------------------------------------------------------------------------
 
-    def time(self, built: Built, arguments: str, profile: Profile, checks: tuple[Check, ...]) -> Evaluation:
-        device, task = self.device, self.task
+    def time(self, built: Built, arguments: str, verdict: Verdict) -> Evaluation:
+        device, task, profile, checks = self.device, self.task, verdict.profile, tuple(verdict.checks)
+        assert profile is not None
         measured = self._measured(built, arguments)
         if isinstance(measured, Failure):
-            return self.evaluation(measured, checks=checks, profile=profile)
+            return self.evaluation(measured, checks=checks, profile=profile, scope=verdict.scope)
         timing, eager = device.time(profile), baseline(task, device.spec, device.name)
         if measured is not None:
             # the limit is the model's opinion, the time is not
             timing = replace(timing_of(measured, device.name), limit=timing.limit)
             eager = baseline_of(measured, device.name) or eager
         failure = speed_of_light_failure(task, timing, device.spec)
-        proof = None if failure else make_proof(task, built, checks, self.request.seed, eager.note)
-        return self.evaluation(
-            failure, checks=checks, timing=timing, baseline=eager, profile=profile, proof=proof, measurement=measured
+        proof = (
+            None if failure else make_proof(task, built, checks, self.request.seed, eager.note if eager else UNKNOWN)
         )
+        return self.evaluation(
+            failure, checks=checks, timing=timing, baseline=eager, profile=profile, proof=proof, measurement=measured,
+            scope=verdict.scope,
+        )  # fmt: skip
 
     def _measured(self, built: Built, arguments: str) -> Measurement | Failure | None:
         """In turns with PyTorch, on a device that can measure."""
@@ -250,14 +159,10 @@ class _Job:
         )  # fmt: skip
 
 
-def _comparable(trial: Trial, profile: Profile) -> bool:
-    """Whether something is known of the result, and what (sampled) blocks wrote has its final values."""
-    case = trial.case
-    if isinstance(case, SlicedCase) and not case.is_known:
-        return False
-    if not profile.sampled:
-        return True
-    if any(operation.kind.startswith("aten.") for operation in profile.operations):
-        return False
-    needs_all = isinstance(case, SlicedCase) and case.needs_all
-    return not needs_all and len(profile.launches) == 1 and not profile.total("global_atomic_requests")
+def unmet(scope: Scope, requirements: tuple[str, ...]) -> Failure | None:
+    """A kernel that is right for its task and not for what else was asked for."""
+    difference = scope.unmet(requirements)
+    if difference is None:
+        return None
+    message = f"right for the task, but not for {difference.what}: {difference.evidence}"
+    return Failure("verify", "values" if difference in scope.values else "shapes", message)

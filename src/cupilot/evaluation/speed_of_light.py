@@ -36,6 +36,14 @@ def fastest_flop_per_s(spec: GpuSpec, precision: str) -> float:
     return max(spec.fp32_flop_per_s, spec.fp16_tensor_flop_per_s / SPLIT_PRODUCTS)
 
 
+def speed_of_light(task: Task, spec: GpuSpec) -> Bound:
+    """The shortest time that a task can take on a modelled GPU."""
+    return Bound(
+        task.minimal_bytes, spec.dram_bytes_per_s, least_operations(task),
+        fastest_flop_per_s(spec, product_precision(task)),
+    )  # fmt: skip
+
+
 def speed_of_light_failure(task: Task, timing: Timing, spec: GpuSpec) -> Failure | None:
     """A failure with the arithmetic in its message, or None."""
     measured = timing.source == "measured"

@@ -1,19 +1,27 @@
-"""The calls that every kernel of a task has to get right, made once per task.
+"""The calls that kernels of a task are judged by (see `judge`), made once per task and when they are first needed.
 
-Small versions of the task run in full on every kind of input; the true shape runs on sampled blocks, or in full where
-a sample says nothing (see `evaluator`).  References of large tasks are made for slices of the result (`tasks.slices`).
+References of large tasks are made for slices of the result (`tasks.slices`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from cupilot.contracts import Call
 from cupilot.records import Task
-from cupilot.tasks import Case, SlicedCase, draw_case, find_slicing, learn_structures, make_case, scaled_tasks
+from cupilot.tasks import (
+    Case,
+    SlicedCase,
+    draw_case,
+    find_slicing,
+    learn_structures,
+    long_tasks,
+    make_case,
+    scaled_tasks,
+)
 from cupilot.tasks.case import Drawn
 from cupilot.tasks.flop import task_flop
 from cupilot.tasks.operators import operator
@@ -29,18 +37,18 @@ larger
 runs at the true shape for its time and findings, and is compared at a smaller one."""
 
 FIRST_KINDS = ("own", "normal", "permuted")
-OTHER_KINDS = ("normal", "wide", "constant", "planted", "one-hot", "denormal", "nan", "infinity")
+ORDINARY_KINDS = (*FIRST_KINDS, "large", "constant", "planted", "one-hot")
+"""What a kernel must get right to be right for its task."""
+SPECIAL_KINDS = ("wide", "denormal", "nan", "infinity")
+ALL_KINDS = (*ORDINARY_KINDS, *SPECIAL_KINDS)
 TRUE_KIND = "normal"
-FIXED_SHAPE_KINDS = ("wide", "constant", "planted", "nan")
-"""Tried at the true shape with kernels that refuse every other shape."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One call that a candidate has to get right; ``strict`` also about NaN and infinity."""
+    """One call that a candidate is judged by; ``strict`` also about NaN and infinity."""
 
     case: Case | SlicedCase
-    full: bool
     strict: bool = True
     order: int = 0
 
@@ -74,35 +82,36 @@ class Trials:
         return learn_structures(self.versions[0] if self.versions else self.task, self.seed)
 
     def small(self) -> list[Trial]:
-        """Smaller versions, in full; the last is an earlier one once more, with blocks in another order."""
+        """Smaller versions, in full, so that each kind is there once; the last has its blocks in another order."""
         found: list[Trial] = []
         for number, version in enumerate(self.versions):
-            kinds: tuple[str, ...] = FIRST_KINDS if number == 0 else OTHER_KINDS
-            if len(self.versions) == 1:
-                kinds = tuple(dict.fromkeys((*FIRST_KINDS, *OTHER_KINDS)))
-            found += [self._whole(version, kind) for kind in kinds]
-        again = [trial for trial in found if trial.case.kind == "normal"][-1:]
-        return found + [Trial(trial.case, full=True, strict=trial.strict, order=1) for trial in again]
+            others = (TRUE_KIND, *(kind for kind in ALL_KINDS if kind not in FIRST_KINDS))
+            kinds = FIRST_KINDS if number == 0 else others
+            found += self.whole(version, kinds if len(self.versions) > 1 else ALL_KINDS)
+        again = [trial for trial in found if trial.case.kind == TRUE_KIND][-1:]
+        return found + [replace(trial, order=1) for trial in again]
 
-    def true(self, kind: str = TRUE_KIND) -> Trial:
+    def true(self, kind: str = TRUE_KIND, order: int = 0) -> Trial:
         """The shape that the task is about."""
         key = (self.task.name, f"true shape, {kind}")
-        return self._kept(key, lambda: Trial(self._true_case(kind), full=False, strict=self._strict(kind)))
+        trial = self._kept(key, lambda: Trial(self._true_case(kind), strict=self._strict(kind)))
+        return replace(trial, order=order)
 
-    def fixed_shape(self) -> list[Trial]:
-        return [self.true(kind) for kind in FIXED_SHAPE_KINDS]
+    def stand_ins(self, elements: int) -> list[Trial]:
+        """The largest version with at most so many elements, and those that keep one size and shrink the others."""
+        versions = dict.fromkeys((*scaled_tasks(self.task, elements)[:1], *long_tasks(self.task, elements)))
+        return [self._whole(version, TRUE_KIND) for version in versions]
 
-    def largest(self, elements: int) -> Trial | None:
-        """The largest version with at most so many elements, for when the true shape cannot run in full."""
-        versions = scaled_tasks(self.task, elements)
-        return self._whole(versions[0], TRUE_KIND) if versions else None
+    def whole(self, version: Task, kinds: Iterable[str]) -> list[Trial]:
+        """A version on some kinds of inputs, in full."""
+        return [self._whole(version, kind) for kind in kinds]
 
     def _whole(self, version: Task, kind: str) -> Trial:
         # the second version's structure is the first one's: labels stay within the sizes of their own draw
         def make() -> Case:
             return make_case(version, kind, self.seed, self._known)
 
-        return self._kept((version.name, kind), lambda: Trial(make(), full=True, strict=self._strict(kind)))
+        return self._kept((version.name, kind), lambda: Trial(make(), strict=self._strict(kind)))
 
     def _kept(self, key: tuple[str, str], make: Callable[[], Trial]) -> Trial:
         with self._lock:

@@ -156,7 +156,7 @@ class Evolution:
         info = self.info
         return EvaluationRequest(
             task=TaskSource.of(self.task), kernel=kernel, device=info.device, gpu=info.gpu, seed=info.seed,
-            timeout_s=info.timeout_s,
+            timeout_s=info.timeout_s, require=info.require,
         )  # fmt: skip
 
     # --- the course of a run ---------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any
 from cupilot.errors import StoreError
 from cupilot.languages import language_of
 from cupilot.records import Evaluation, Failure, Kernel, RunResult, Strategy, Task, to_plain
+from cupilot.records.verdict import verdict_sentence
 from cupilot.strategies.algebra import canonical, move_text, order
 
 RESULT = "result.json"
@@ -33,6 +34,10 @@ def evaluation_report(evaluation: Evaluation) -> dict[str, Any]:
         "timing": to_plain(evaluation.timing),
         "baseline": to_plain(evaluation.baseline),
         "speedup": evaluation.speedup,
+        "verdict": verdict_sentence(evaluation),
+        "standing": evaluation.standing,
+        "speedup_interval": to_plain(evaluation.speedup_interval),
+        "scope": to_plain(evaluation.scope),
         "checks": to_plain(evaluation.checks),
         "profile": to_plain(evaluation.profile),
         "proof": to_plain(evaluation.proof),

@@ -21,14 +21,15 @@ from cupilot.records.pool import PoolRecord, Sizes
 from cupilot.records.proof import Proof
 from cupilot.records.request import EvaluationRequest, TaskSource
 from cupilot.records.run import Budget, Individual, Outline, RunInfo, RunResult
+from cupilot.records.scope import Difference, Scope
 from cupilot.records.strategy import Card, CounterRatio, Evidence, Guidance, Move, Parameter, Strategy, Value
 from cupilot.records.task import ITEM_BYTES, Argument, Op, Scalar, Task, TensorSpec
 
 __all__ = [
     "INTENSIVE", "ITEM_BYTES", "Access", "Argument", "Budget", "Card", "Check", "Comparison", "Counter",
-    "CounterRatio", "Evaluation", "EvaluationRequest", "Evidence", "Failure", "Finding", "Guidance", "Individual",
-    "Interval", "Kernel", "Launch", "LineCost", "Measurement", "MemoryOperation", "Move", "Op", "OtherAccess",
-    "Outline", "Parameter", "PoolRecord", "Profile", "Proof", "Resources", "RunInfo", "RunResult", "Scalar",
+    "CounterRatio", "Difference", "Evaluation", "EvaluationRequest", "Evidence", "Failure", "Finding", "Guidance",
+    "Individual", "Interval", "Kernel", "Launch", "LineCost", "Measurement", "MemoryOperation", "Move", "Op", "OtherAccess",
+    "Outline", "Parameter", "PoolRecord", "Profile", "Proof", "Resources", "RunInfo", "RunResult", "Scalar", "Scope",
     "Sizes", "Strategy", "Task", "TaskSource", "TensorSpec", "Timing", "Value", "access_text", "from_plain",
     "to_plain",
 ]  # fmt: skip

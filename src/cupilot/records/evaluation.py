@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import hypot
 
 from cupilot.records.finding import Finding
-from cupilot.records.measurement import Measurement
+from cupilot.records.measurement import Interval, Measurement
 from cupilot.records.proof import Proof
+from cupilot.records.scope import Scope
 
 SOURCES = ("modelled", "measured", "recorded")
 
@@ -233,7 +235,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The verdict on one kernel for one task on one device; ``elapsed_s`` is how long it took to reach it."""
+    """The verdict on one kernel for one task on one device.
+
+    ``scope`` says what a kernel that is right for its task holds for beside it, ``elapsed_s`` how long it took to find
+    out.  Without a ``baseline``, PyTorch's time is unknown.
+    """
 
     kernel: str
     task: str
@@ -246,10 +252,12 @@ class Evaluation:
     precision: str = "fp32"
     proof: Proof | None = None
     measurement: Measurement | None = None
+    scope: Scope | None = None
     elapsed_s: float = field(default=0.0, compare=False)
 
     @property
     def correct(self) -> bool:
+        """Right for the task, and for what else was required."""
         return self.failure is None
 
     @property
@@ -262,3 +270,22 @@ class Evaluation:
         if self.measurement is not None and self.measurement.comparisons:
             return self.measurement.comparisons[0].speedup
         return self.baseline.time_s / self.timing.time_s
+
+    @property
+    def speedup_interval(self) -> Interval | None:
+        """Where the speedup lies in nine of ten cases, by the uncertainties of both times."""
+        if self.speedup is None or self.timing is None or self.baseline is None:
+            return None
+        if self.measurement is not None and self.measurement.comparisons:
+            return self.measurement.comparisons[0].interval
+        spread = 1.0 + hypot(self.timing.uncertainty, self.baseline.uncertainty)
+        return Interval(self.speedup / spread, self.speedup * spread)
+
+    @property
+    def standing(self) -> str:
+        """Beside PyTorch: ``faster``, ``tie``, ``slower``, or ``unknown``; a difference within both times' uncertainty
+        is a tie."""
+        interval = self.speedup_interval
+        if not self.correct or interval is None:
+            return "unknown"
+        return "faster" if interval.low > 1 else "slower" if interval.high < 1 else "tie"

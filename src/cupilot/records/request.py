@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cupilot.records.kernel import Kernel
+from cupilot.records.scope import TASK
 from cupilot.records.task import Task
 
 
@@ -31,7 +32,7 @@ class EvaluationRequest:
 
     ``device`` is a full device name.  ``gpu`` is the name of the `GpuSpec` that the device must have, because
     ``cuda:0`` is another GPU on another machine; empty accepts any.  ``seed`` chooses the verification inputs and
-    ``timeout_s`` bounds each run of the candidate.
+    ``timeout_s`` bounds each run of the candidate.  ``require`` names what it must hold for (`records.scope`).
     """
 
     task: TaskSource
@@ -40,3 +41,4 @@ class EvaluationRequest:
     gpu: str = ""
     seed: int = 0
     timeout_s: float = 60.0
+    require: tuple[str, ...] = (TASK,)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cupilot.records.evaluation import Evaluation
 from cupilot.records.kernel import Kernel
+from cupilot.records.scope import SEARCH_REQUIREMENTS
 from cupilot.records.strategy import Strategy
 
 
@@ -68,7 +69,7 @@ class RunInfo:
     false for ablations; ``timeout_s`` is what one candidate may take,
     ``models`` are (role, name) pairs of LLM agents, ``kernel`` is a first kernel given by the user,
     ``precision`` what the task may compute in, ``gpu`` the name of the device's `GpuSpec`, which ``cuda:0`` does not
-    tell; empty in runs of old.
+    tell; empty in runs of old.  ``require`` names what kernels must hold for (`records.scope`).
     """
 
     task: str
@@ -90,6 +91,7 @@ class RunInfo:
     kernel: Kernel | None = None
     precision: str = "fp32"
     gpu: str = ""
+    require: tuple[str, ...] = SEARCH_REQUIREMENTS
 
 
 @dataclass(frozen=True)

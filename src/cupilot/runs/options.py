@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cupilot import __version__
 from cupilot.records import Budget, Kernel, RunInfo, Task
+from cupilot.records.scope import REQUIREMENTS, SEARCH_REQUIREMENTS
 from cupilot.runs.agents import IN_FLIGHT, LLM_IN_FLIGHT, NO_LIMITS, Models, PromptLimits
 
 MOST_JOBS = 4
@@ -51,7 +52,8 @@ class SearchOptions:
     ``kernel`` replaces the agents' plain kernel.  ``in_flight`` candidates are developed at a time; None chooses by the
     agents.  ``guided`` and ``pooled`` switch the roofline's guidance and the pool.  ``pool`` is the file of strategies
     to ask and to feed; None is the user's own.  ``replay`` is the folder of a run whose recorded calls answer instead
-    of a model.
+    of a model.  ``require`` names what kernels must hold for; None is the task and special values, and for the expert,
+    whose kernels are general, any shape too.
     """
 
     task: Task
@@ -68,6 +70,7 @@ class SearchOptions:
     guided: bool = True
     pooled: bool = True
     timeout_s: float = 60.0
+    require: tuple[str, ...] | None = None
     budget: Budget = field(default_factory=Budget)
     pool: Path | None = None
     prompt_limits: PromptLimits = NO_LIMITS
@@ -95,4 +98,5 @@ class SearchOptions:
             kernel=self.kernel,
             precision=self.task.precision,
             gpu=gpu,
+            require=self.require or (SEARCH_REQUIREMENTS if self.models else REQUIREMENTS),
         )

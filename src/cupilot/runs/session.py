@@ -30,6 +30,7 @@ from cupilot.records import (
     Task,
     TaskSource,
 )
+from cupilot.records.scope import TASK
 from cupilot.runs.agents import NO_LIMITS, PromptLimits, open_agents
 from cupilot.runs.options import SearchOptions, Settings
 from cupilot.runs.pool import RunPool, pool_path
@@ -180,13 +181,14 @@ def open_device(name: str, settings: Settings, observer: Observer) -> Device:
 
 
 def evaluate(
-    device: Device, task: Task, kernel: Kernel, *, seed: int, timeout_s: float, watch: Watch = lambda step: None
-) -> Evaluation:
+    device: Device, task: Task, kernel: Kernel, *, seed: int, timeout_s: float, watch: Watch = lambda step: None,
+    require: tuple[str, ...] = (TASK,),
+) -> Evaluation:  # fmt: skip
     """Verify and time one kernel on an open device."""
     from cupilot.evaluation import Evaluator
 
     request = EvaluationRequest(
-        task=TaskSource.of(task), kernel=kernel, device=device.name, seed=seed, timeout_s=timeout_s
+        task=TaskSource.of(task), kernel=kernel, device=device.name, seed=seed, timeout_s=timeout_s, require=require
     )
     return Evaluator(lambda name: device, watch=watch, tasks=(task,))(request)
 

@@ -3,6 +3,7 @@
 ==========  ==========================================================================================
 own         what the task file's ``get_inputs`` draws
 normal      standard normal, both signs
+large       the same times 64: an exponential without a maximum taken off overflows
 wide        both signs, magnitudes evenly spread over e^-8 .. e^8
 constant    one value everywhere; sums of it are exact
 planted     extrema of both signs, some in every quarter of every axis, over a faint background
@@ -27,12 +28,17 @@ Draw = Callable[[np.random.Generator, Shape], Array]
 
 SPARSE, RARE = 64, 1024
 """One element in so many is planted; NaN and infinity are rarer, because they spoil whole rows."""
+LARGE = 64.0
 EXTREME = 48.0
 """Large beside the background, small enough for the exponential of float32, and for fp16."""
 
 
 def normal(rng: np.random.Generator, shape: Shape) -> Array:
     return rng.standard_normal(shape, dtype=np.float32)
+
+
+def large(rng: np.random.Generator, shape: Shape) -> Array:
+    return np.float32(LARGE) * normal(rng, shape)
 
 
 def wide(rng: np.random.Generator, shape: Shape) -> Array:
@@ -102,9 +108,9 @@ def spread(rng: np.random.Generator, shape: Shape, one_in: int = SPARSE) -> Arra
 
 
 DRAWS: dict[str, Draw] = {
-    "normal": normal, "wide": wide, "constant": constant, "planted": planted, "one-hot": one_hot,
+    "normal": normal, "large": large, "wide": wide, "constant": constant, "planted": planted, "one-hot": one_hot,
     "denormal": denormal, "nan": nan, "infinity": infinity,
 }  # fmt: skip
-KINDS = ("own", "normal", "wide", "constant", "planted", "one-hot", "permuted", "denormal", "nan", "infinity")
+KINDS = ("own", "normal", "large", "wide", "constant", "planted", "one-hot", "permuted", "denormal", "nan", "infinity")
 SPECIAL = ("nan", "infinity")
 """Kinds whose values are not all finite."""

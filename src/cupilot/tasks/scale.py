@@ -58,6 +58,22 @@ def scaled_tasks(task: Task, limit_elements: int = 1 << 18) -> tuple[Task, ...]:
     return tuple(found)
 
 
+def long_tasks(task: Task, limit_elements: int) -> tuple[Task, ...]:
+    """Versions that keep one size and shrink all others, one for each size that fits into the limit.
+
+    They reach what only a long dimension shows: its end, and what a kernel does beyond some length.
+    """
+    constants = _constants(task.source)
+    found: list[Task] = []
+    for kept, constant in enumerate(constants):
+        if len(constants) > 1:
+            shrunk = (
+                tuple(constant.value if place == kept else floor for place in range(len(constants))) for floor in FLOORS
+            )
+            found += _first(task, shrunk, constants, limit_elements)
+    return tuple(found)
+
+
 def _elements(task: Task) -> int:
     tensors = [argument.tensor for argument in task.arguments if argument.tensor is not None]
     return sum(tensor.elements for tensor in (*tensors, *task.outputs))

@@ -6,14 +6,26 @@ import secrets
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from cupilot.cli.choices import TIMEOUT_S, add_device, add_json, add_precision, open_chosen, seconds
+from cupilot.cli.choices import (
+    TIMEOUT_S,
+    add_device,
+    add_json,
+    add_precision,
+    add_require,
+    open_chosen,
+    requirements,
+    seconds,
+)
 from cupilot.cli.terminal import Terminal
 from cupilot.evolution.result import evaluation_report, repeat_report
 from cupilot.languages import read_kernel
 from cupilot.numbers import duration, ratio
 from cupilot.records import Evaluation, Timing
+from cupilot.records.scope import TASK
+from cupilot.records.verdict import verdict_sentence
 
 LOG_LINES = 20
+REQUIRED = (TASK,)
 HELP = "verify and time one kernel"
 
 
@@ -28,6 +40,8 @@ def configure(parser: ArgumentParser) -> None:
     add_precision(parser)
     parser.add_argument("--seed", metavar="N", type=int, help="of the verification inputs (random, kept in the proof)")
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")
+    add_require(parser, REQUIRED)
+    parser.add_argument("--verbose", action="store_true", help="show every comparison and what the verdict rests on")
     add_torch_ops(parser)
     add_json(parser)
 
@@ -42,14 +56,13 @@ def run(options: Namespace, terminal: Terminal) -> int:
     # no candidate can know a random seed; the proof tells it afterwards
     seed = secrets.randbits(32) if options.seed is None else options.seed
     with terminal.steps("evaluating") as watch:
-        evaluation = evaluate(device, task, kernel, seed=seed, timeout_s=options.timeout, watch=watch)
-    show(evaluation, terminal)
+        evaluation = evaluate(
+            device, task, kernel, seed=seed, timeout_s=options.timeout, watch=watch,
+            require=requirements(options.require, REQUIRED),
+        )  # fmt: skip
+    show(evaluation, terminal, verbose=options.verbose)
     terminal.report(evaluation_report(evaluation) | repeat_report(task, kernel, options.timeout))
-    failure = evaluation.failure
-    if failure is None:
-        return 0
-    terminal.warn(f"{options.kernel} failed ({failure.stage}, {failure.kind}): {failure.message}")
-    return 1
+    return 0 if evaluation.correct else 1
 
 
 def add_torch_ops(parser: ArgumentParser) -> None:
@@ -59,9 +72,15 @@ def add_torch_ops(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def show(evaluation: Evaluation, terminal: Terminal) -> None:
-    """The verdict, the times and what was compared."""
-    for check in evaluation.checks:
+def show(evaluation: Evaluation, terminal: Terminal, verbose: bool = False) -> None:
+    """The verdict in a sentence, then the times; ``verbose`` adds what was compared."""
+    terminal.line(f"{evaluation.task}: {verdict_sentence(evaluation)}")
+    if evaluation.scope is not None:
+        for difference in (*evaluation.scope.values, *evaluation.scope.other_shapes):
+            terminal.line(f"not for {difference.what}: {difference.evidence}")
+        if verbose:
+            terminal.line(f"rests on {evaluation.scope.basis}")
+    for check in evaluation.checks if verbose else ():
         note = f" ({check.note})" if check.note else ""
         terminal.line(
             f"compared on {check.inputs} inputs, {check.shapes}: "
@@ -75,7 +94,6 @@ def show(evaluation: Evaluation, terminal: Terminal) -> None:
     if evaluation.failure is not None and evaluation.failure.details:
         lines = evaluation.failure.details.strip().splitlines()
         terminal.line("\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES)))
-    terminal.line(f"{evaluation.task}: {'correct' if evaluation.correct else 'rejected'}")
 
 
 def timing_cells(timing: Timing) -> tuple[str, str, str]:

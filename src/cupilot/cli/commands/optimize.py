@@ -12,8 +12,10 @@ from cupilot.cli.choices import (
     add_jobs,
     add_json,
     add_precision,
+    add_require,
     choose_device,
     positive,
+    requirements,
     seconds,
     settings_of,
 )
@@ -24,6 +26,7 @@ from cupilot.errors import UserError
 from cupilot.evolution.store import holds_run
 from cupilot.languages import read_kernel
 from cupilot.records import Budget
+from cupilot.records.scope import SEARCH_REQUIREMENTS
 from cupilot.runs.agents import PromptLimits
 
 HELP = "search for a faster kernel"
@@ -51,6 +54,7 @@ def configure(parser: ArgumentParser) -> None:
         "--in-flight", metavar="N", type=positive, help="candidates developed at a time (4, with LLM agents 12)"
     )
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="for one candidate (60)")
+    add_require(parser, SEARCH_REQUIREMENTS)
     parser.add_argument("--no-roofline", action="store_true", help="search without the roofline's guidance")
     parser.add_argument("--pool", metavar="FILE", type=Path, help="the pool of strategies to ask and feed")
     parser.add_argument("--no-pool", action="store_true", help="neither ask nor feed the pool of strategies")
@@ -87,6 +91,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
         guided=not options.no_roofline,
         pooled=not options.no_pool,
         timeout_s=options.timeout,
+        require=None if options.require is None else requirements(options.require, SEARCH_REQUIREMENTS),
         budget=Budget(
             options.max_evaluations, options.max_time, options.max_device_time, options.max_tokens, options.max_usd
         ),

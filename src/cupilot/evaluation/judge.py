@@ -1,0 +1,331 @@
+"""Right or wrong: the calls that a kernel is judged by, in their order, and what follows from them.
+
+A kernel is right for its task when it is right at the task's shape on every ordinary kind of input.  What the verdict
+rests on is chosen by what the kernel does:
+
+1. Smaller versions of the task run in full on all kinds of inputs, and the task's own shape on sampled blocks.  What
+   sampled blocks wrote is compared, and their stores must account for the whole output.
+2. Where a sample says nothing (several launches that hand results on, atomics, a result that is one sum), the task's
+   shape runs in full.  When that would take too long, versions that keep one size and shrink the others stand for it.
+3. A kernel that serves no other shape, or that runs other code at the task's shape than at smaller ones, meets all
+   kinds of inputs at the task's shape.
+
+A refusal (an error that the wrapper raises) may depend on the shape alone: refusing some inputs of a shape and serving
+others is a failure, and so is refusing the task's shape.  What else the kernel holds for is the verdict's `Scope`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from cupilot.contracts import Built, Device, Outcome
+from cupilot.evaluation.trials import ALL_KINDS, SAMPLE_BUDGET, SPECIAL_KINDS, TRUE_KIND, Trial, Trials
+from cupilot.evaluation.verify import compare
+from cupilot.records import Check, Difference, Failure, Profile, Scope, Task
+from cupilot.records.scope import EVERY_SHAPE, ONE_SHAPE
+from cupilot.tasks import SlicedCase
+
+FULL_INSTRUCTIONS = 2.5e10
+"""Lane instructions up to which the task's shape runs in full where a sample says nothing; about 10 s."""
+ONLY_SHAPE_INSTRUCTIONS = 2e11
+"""The same for a kernel that serves no other shape: nothing else can be compared."""
+FULL_BYTES = 2 << 30
+"""Results that a full run may write; the checks need as much memory again."""
+FULL_TIMEOUT_S, ONLY_SHAPE_TIMEOUT_S = 120.0, 400.0
+LARGEST_ELEMENTS = 1 << 24
+ACCOUNTED = 0.9995
+"""The share of the output that the stores of sampled blocks, scaled to the grid, must account for."""
+
+Line = tuple[str, int]
+
+
+@dataclass
+class Verdict:
+    """What was found out; ``profile`` is that of the call whose time counts."""
+
+    checks: list[Check] = field(default_factory=list)
+    failure: Failure | None = None
+    profile: Profile | None = None
+    scope: Scope = field(default_factory=Scope)
+
+
+@dataclass
+class _Shape:
+    """One version of the task, run on some kinds of inputs."""
+
+    task: Task
+    checks: list[Check] = field(default_factory=list)
+    refusals: list[Failure] = field(default_factory=list)
+    failure: Failure | None = None
+    values: list[Difference] = field(default_factory=list)
+    kinds: set[str] = field(default_factory=set)
+    lines: set[Line] = field(default_factory=set)
+
+    def take(self, trial: Trial, result: Outcome | Failure, precision: str) -> None:
+        """Judge one call."""
+        kind = trial.case.kind
+        self.kinds.add(kind)
+        if isinstance(result, Failure):
+            if result.kind == "wrapper-error":
+                self.refusals.append(result)
+            else:
+                self._differs(kind, result)
+            return
+        self.lines |= lines_of(result.profile)
+        check, failure = compare(
+            trial.case, result.outputs, precision, partial=result.profile.sampled, strict=trial.strict
+        )
+        failure = failure or _unaccounted(trial, result)
+        self.checks.append(check)
+        if failure is not None:
+            self._differs(kind, failure)
+
+    def _differs(self, kind: str, failure: Failure) -> None:
+        if kind in SPECIAL_KINDS:
+            self.values.append(Difference(kind, failure.message))
+        elif self.failure is None:
+            self.failure = failure
+
+    @property
+    def is_served(self) -> bool:
+        return self.failure is None and not self.refusals
+
+    @property
+    def is_fickle(self) -> bool:
+        """Refused on some inputs and served on others: a refusal that does not depend on the shape."""
+        return bool(self.refusals) and bool(self.checks)
+
+    @property
+    def problem(self) -> Difference | None:
+        """Why it is not served."""
+        if self.refusals:
+            return Difference(_sizes(self.task), f"refused: {self.refusals[0].message}")
+        return Difference(_sizes(self.task), self.failure.message) if self.failure is not None else None
+
+
+class Judge:
+    """Judges one kernel of a task."""
+
+    def __init__(self, device: Device, built: Built, arguments: str, trials: Trials, timeout_s: float) -> None:
+        self._device, self._built, self._arguments = device, built, arguments
+        self._trials, self._task, self._timeout_s = trials, trials.task, timeout_s
+        self._verdict = Verdict()
+        self._own = _Shape(self._task)
+        self._compared: set[Line] = set()
+        self._stand_ins: list[_Shape] = []
+
+    def __call__(self) -> Verdict:
+        versions, result = self._first_calls()
+        served, verdict = [version for version in versions if version.is_served], self._verdict
+        verdict.failure = next((_fickle(version) for version in versions if version.is_fickle), None)
+        if verdict.failure is None:
+            self._judge_task(served, result)
+        verdict.checks = [check for shape in (*served, *self._stand_ins, self._own) for check in shape.checks]
+        if verdict.failure is None:
+            verdict.scope = self._scope(versions, served)
+        return verdict
+
+    # --- the calls ----------------------------------------------------------------------------
+
+    def _first_calls(self) -> tuple[list[_Shape], Outcome | Failure]:
+        """All smaller versions and the task's shape in one process, each kind of input at one version at least.
+
+        A small task is its own first version, and must be served there.
+        """
+        plan = self._trials.small()
+        true = self._trials.true()
+        *results, last = self._run(plan, sampled=(true,))
+        if results and isinstance(last, Failure) and last == results[-1]:
+            (last,) = self._run((), sampled=(true,))  # the process ended before its turn
+        versions = self._judged(plan, results)
+        own = next((version for version in versions if version.task.name == self._task.name), None)
+        if own is not None and not own.is_served:
+            return versions, own.failure or own.refusals[0]
+        served = [version for version in versions if version.is_served]
+        known = set().union(*(version.kinds for version in served))
+        missing = [kind for kind in ALL_KINDS if kind not in known]
+        if served and missing:  # what the versions that failed were to show
+            plan = self._trials.whole(served[0].task, missing)
+            self._judged(plan, self._run(plan), served)
+        return versions, last
+
+    def _judged(
+        self, plan: Sequence[Trial], results: Sequence[Outcome | Failure], known: Iterable[_Shape] = ()
+    ) -> list[_Shape]:
+        shapes = {shape.task.name: shape for shape in known}
+        for trial, result in zip(plan, results, strict=True):
+            task = trial.drawn.task
+            shapes.setdefault(task.name, _Shape(task)).take(trial, result, self._task.precision)
+        return list(shapes.values())
+
+    def _run(
+        self, full: Sequence[Trial], sampled: Sequence[Trial] = (), timeout_s: float = 0.0
+    ) -> tuple[Outcome | Failure, ...]:
+        calls = [trial.call(self._arguments) for trial in full]
+        calls += [trial.call(self._arguments, SAMPLE_BUDGET) for trial in sampled]
+        return self._device.run(self._built, calls, max(timeout_s, self._timeout_s))
+
+    # --- the task's own shape -----------------------------------------------------------------
+
+    def _judge_task(self, served: list[_Shape], result: Outcome | Failure) -> None:
+        verdict, true, own = self._verdict, self._trials.true(), self._own
+        if isinstance(result, Failure):
+            verdict.failure = result
+            return
+        verdict.profile = result.profile
+        ran = lines_of(result.profile)
+        self._compared = set().union(*(version.lines for version in served))
+        if is_comparable(true, result.profile):
+            own.take(true, result, self._task.precision)
+        elif not self._ran_in_full(true, result.profile, served) and not self._stood_in_for(result.profile):
+            verdict.failure = Failure("verify", "unverified", self._unverified(result.profile))
+        if own.failure is None and verdict.failure is None and (not served or not ran <= self._compared):
+            self._judge_all_kinds(result.profile)
+        verdict.failure = verdict.failure or own.failure or next(iter(own.refusals), None)
+        if verdict.failure is None and (unseen := ran - self._compared - own.lines):
+            verdict.failure = _unseen_code(unseen)
+
+    def _judge_all_kinds(self, profile: Profile) -> None:
+        """Every kind of inputs at the task's shape, and once more with blocks in another order."""
+        trials = [self._trials.true(kind) for kind in ALL_KINDS if kind != TRUE_KIND]
+        if is_comparable(self._trials.true(), profile):
+            trials.append(self._trials.true(TRUE_KIND, order=1))
+            for trial, result in zip(trials, self._run((), sampled=trials), strict=True):
+                self._own.take(trial, result, self._task.precision)
+            return
+        if not self._is_affordable(profile, FULL_INSTRUCTIONS):
+            return  # the versions that stand in for it have met them
+        for trial in trials:
+            (result,) = self._run((trial,), timeout_s=FULL_TIMEOUT_S)
+            self._own.take(trial, result, self._task.precision)
+
+    def _is_affordable(self, profile: Profile, instructions: float) -> bool:
+        """Whether the task's shape can be run and compared in full."""
+        case = self._trials.true().case
+        known = not isinstance(case, SlicedCase) or case.is_known
+        return known and profile.total("lane_instructions") <= instructions and self._task.output_bytes <= FULL_BYTES
+
+    def _ran_in_full(self, true: Trial, profile: Profile, served: list[_Shape]) -> bool:
+        limit, timeout_s = FULL_INSTRUCTIONS, FULL_TIMEOUT_S
+        if not served:
+            limit, timeout_s = ONLY_SHAPE_INSTRUCTIONS, ONLY_SHAPE_TIMEOUT_S
+        if not self._is_affordable(profile, limit):
+            return False
+        (whole,) = self._run((true,), timeout_s=timeout_s)
+        self._own.take(true, whole, self._task.precision)
+        if isinstance(whole, Outcome):
+            self._verdict.profile = whole.profile  # the time is that of the call whose values were compared
+        return True
+
+    def _stood_in_for(self, profile: Profile) -> bool:
+        """Versions that keep one size, and the largest that runs in full, in place of the task's shape."""
+        share = FULL_INSTRUCTIONS / max(profile.total("lane_instructions"), 1.0)
+        elements = int(min(LARGEST_ELEMENTS, share * (self._task.minimal_bytes // 4)))
+        for trial in self._trials.stand_ins(elements):
+            (result,) = self._run((trial,), timeout_s=FULL_TIMEOUT_S)
+            shape = _Shape(trial.drawn.task)
+            shape.take(trial, result, self._task.precision)
+            if shape.refusals:
+                continue
+            self._stand_ins.append(shape)
+            self._compared |= shape.lines
+            self._own.failure = self._own.failure or shape.failure
+        return bool(self._stand_ins)
+
+    def _unverified(self, profile: Profile) -> str:
+        return (
+            f"its results at the task's shape cannot be compared: a sample of blocks says nothing about this kernel,"
+            f" and {profile.total('lane_instructions'):.2g} lane instructions are too many to run it in full;"
+            f" let it serve smaller shapes too"
+        )
+
+    # --- what else it holds for ---------------------------------------------------------------
+
+    def _scope(self, versions: list[_Shape], served: list[_Shape]) -> Scope:
+        others = [version for version in versions if version.task.name != self._task.name]
+        problems = tuple(problem for version in others if (problem := version.problem) is not None)
+        other = next((version for version in others if version.is_served), None)
+        if not problems:
+            shapes = EVERY_SHAPE if others else ""
+        else:
+            shapes = f"shapes such as {_sizes(other.task)}" if other is not None else ONE_SHAPE
+        found: dict[str, Difference] = {}
+        for shape in (*served, *self._stand_ins, self._own):
+            found |= {difference.what: difference for difference in shape.values if difference.what not in found}
+        return Scope(shapes, problems, tuple(found.values()), self._basis(served))
+
+    def _basis(self, served: list[_Shape]) -> str:
+        profile = self._verdict.profile
+        assert profile is not None
+        if self._own.checks:
+            how = "sampled blocks" if profile.sampled else "all blocks"
+            text = f"{how} of the task's shape on {_count(len(self._own.kinds), 'kind')} of inputs"
+        else:
+            names = ", ".join(_sizes(shape.task) for shape in self._stand_ins)
+            text = f"the task's shape was run but not compared; {names} stand in for it"
+        return text + "".join(f"; {_sizes(v.task)} in full on {_count(len(v.kinds), 'kind')}" for v in served)
+
+
+def lines_of(profile: Profile) -> set[Line]:
+    """The lines of each kernel that ran."""
+    return {
+        (launch.kernel, cost.line) for launch in profile.launches for cost in launch.lines if cost.warp_instructions
+    }
+
+
+def is_comparable(trial: Trial, profile: Profile) -> bool:
+    """Whether something is known of the result, and what (sampled) blocks wrote has its final values."""
+    case = trial.case
+    if isinstance(case, SlicedCase) and not case.is_known:
+        return False
+    if not profile.sampled:
+        return True
+    if any(operation.kind.startswith("aten.") for operation in profile.operations):
+        return False
+    needs_all = isinstance(case, SlicedCase) and case.needs_all
+    return not needs_all and len(profile.launches) == 1 and not profile.total("global_atomic_requests")
+
+
+def _unaccounted(trial: Trial, result: Outcome) -> Failure | None:
+    """Sampled blocks whose stores, scaled to the grid, are less than the output."""
+    profile = result.profile
+    if not profile.sampled:
+        return None
+    launch = profile.launches[0]
+    written = sum(output.values.nbytes for output in result.outputs) * launch.blocks / max(launch.blocks_run, 1)
+    stored, needed = max(written, launch.counter("global_store_bytes")), trial.drawn.task.output_bytes
+    if stored >= ACCOUNTED * needed:
+        return None
+    message = (
+        f"{launch.blocks_run} of {launch.blocks} blocks ran, and at their rate the grid stores {stored / needed:.4f} of"
+        f" the output: the rest is never written (inputs: {trial.case.kind}, shape {trial.case.shapes})"
+    )
+    return Failure("verify", "unwritten", message)
+
+
+def _fickle(shape: _Shape) -> Failure:
+    message = (
+        f"the wrapper refuses some inputs of {_sizes(shape.task)} and serves others:"
+        f" a refusal may depend on shapes only ({shape.refusals[0].message})"
+    )
+    return Failure("verify", "refuses-values", message)
+
+
+def _unseen_code(lines: set[Line]) -> Failure:
+    kernel, first = min(lines, key=lambda line: line[1])
+    message = (
+        f"{_count(len(lines), 'line')} of its code, such as line {first} of {kernel}, ran at the task's shape only,"
+        f" where the results could not be compared"
+    )
+    return Failure("verify", "unverified", message)
+
+
+def _sizes(task: Task) -> str:
+    """A version's name for its shape: that of its first input, or all of its inputs'."""
+    tensors = [argument.tensor for argument in task.arguments if argument.tensor is not None]
+    return " and ".join("x".join(map(str, t.shape)) or "scalar" for t in tensors if t is not None) or task.name
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
