@@ -157,9 +157,11 @@ def evaluate(
     >>> evaluation = cupilot.evaluate("swish.cu", "swish.py", device="virtual:a100-80gb")
     >>> evaluation.correct, evaluation.timing.source, evaluation.timing.limit
     (True, 'modelled', 'latency')
-    >>> evaluation = cupilot.evaluate(open("swish.cu").read().replace("i < n", "i <= n"), "swish.py")
+    >>> evaluation.scope.shapes
+    'any shape'
+    >>> evaluation = cupilot.evaluate(open("swish.cu").read().replace("i < n", "i < n - 1"), "swish.py")
     >>> evaluation.failure.stage, evaluation.failure.kind
-    ('run', 'out-of-bounds')
+    ('verify', 'unwritten')
     """
     task = task_of(model, inputs, init, precision)
     found = open_named(device, settings)

@@ -28,8 +28,8 @@ from cupilot.records.task import ITEM_BYTES, Argument, Op, Scalar, Task, TensorS
 __all__ = [
     "INTENSIVE", "ITEM_BYTES", "Access", "Argument", "Budget", "Card", "Check", "Comparison", "Counter",
     "CounterRatio", "Difference", "Evaluation", "EvaluationRequest", "Evidence", "Failure", "Finding", "Guidance",
-    "Individual", "Interval", "Kernel", "Launch", "LineCost", "Measurement", "MemoryOperation", "Move", "Op", "OtherAccess",
-    "Outline", "Parameter", "PoolRecord", "Profile", "Proof", "Resources", "RunInfo", "RunResult", "Scalar", "Scope",
-    "Sizes", "Strategy", "Task", "TaskSource", "TensorSpec", "Timing", "Value", "access_text", "from_plain",
-    "to_plain",
+    "Individual", "Interval", "Kernel", "Launch", "LineCost", "Measurement", "MemoryOperation", "Move", "Op",
+    "OtherAccess", "Outline", "Parameter", "PoolRecord", "Profile", "Proof", "Resources", "RunInfo", "RunResult",
+    "Scalar", "Scope", "Sizes", "Strategy", "Task", "TaskSource", "TensorSpec", "Timing", "Value", "access_text",
+    "from_plain", "to_plain",
 ]  # fmt: skip
