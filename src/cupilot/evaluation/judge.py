@@ -249,11 +249,26 @@ class Judge:
         if not problems:
             shapes = EVERY_SHAPE if others else ""
         else:
-            shapes = f"shapes such as {_sizes(other.task)}" if other is not None else ONE_SHAPE
+            shapes = self._served_sizes(other.task) if other is not None else ONE_SHAPE
         found: dict[str, Difference] = {}
         for shape in (*served, *self._stand_ins, self._own):
             found |= {difference.what: difference for difference in shape.values if difference.what not in found}
         return Scope(shapes, problems, tuple(found.values()), self._basis(served))
+
+    def _served_sizes(self, base: Task) -> str:
+        """Which multiples of each size are served, found out around a version that is."""
+        found: dict[str, int] = {}
+        probes = self._trials.probes(base)
+        for (probe, trial), result in zip(probes, self._run([trial for _, trial in probes]), strict=True):
+            shape = _Shape(probe.task)
+            shape.take(trial, result, self._task.precision)
+            if shape.is_served:
+                found.setdefault(probe.size, probe.factor)
+        limits = [f"{size} a multiple of {factor}" for size, factor in found.items() if factor > 1]
+        limits += [
+            f"{size} as {_sizes(base)} has it" for size in dict.fromkeys(p.size for p, _ in probes) if size not in found
+        ]
+        return ", ".join(limits) or f"shapes such as {_sizes(base)}"
 
     def _basis(self, served: list[_Shape]) -> str:
         profile = self._verdict.profile

@@ -14,12 +14,14 @@ from cupilot.contracts import Call
 from cupilot.records import Task
 from cupilot.tasks import (
     Case,
+    Probe,
     SlicedCase,
     draw_case,
     find_slicing,
     learn_structures,
     long_tasks,
     make_case,
+    probe_tasks,
     scaled_tasks,
 )
 from cupilot.tasks.case import Drawn
@@ -71,6 +73,7 @@ class Trials:
     """Told which reference is being made, and nothing when it is."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _made: dict[tuple[str, str], Trial] = field(default_factory=dict)
+    _probes: dict[str, tuple[Probe, ...]] = field(default_factory=dict)
 
     @cached_property
     def versions(self) -> tuple[Task, ...]:
@@ -101,6 +104,13 @@ class Trials:
         """The largest version with at most so many elements, and those that keep one size and shrink the others."""
         versions = dict.fromkeys((*scaled_tasks(self.task, elements)[:1], *long_tasks(self.task, elements)))
         return [self._whole(version, TRUE_KIND) for version in versions]
+
+    def probes(self, base: Task) -> list[tuple[Probe, Trial]]:
+        """Versions near one that is served, which tell of each size what multiples a kernel needs."""
+        with self._lock:
+            if base.name not in self._probes:
+                self._probes[base.name] = probe_tasks(self.task, base)
+        return [(probe, self._whole(probe.task, TRUE_KIND)) for probe in self._probes[base.name]]
 
     def whole(self, version: Task, kinds: Iterable[str]) -> list[Trial]:
         """A version on some kinds of inputs, in full."""

@@ -13,7 +13,11 @@ from cupilot.records import Kernel, Proof, Timing, from_plain
 
 @dataclass(frozen=True)
 class RecordedResult:
-    """A kernel that passed: its task, its time on a device, and the proof; ``task`` is the task's name."""
+    """A kernel that passed: its task, its time on a device, and the proof.
+
+    ``task`` is the task's name; ``verdict`` is the sentence on it and ``standing`` its place beside PyTorch, both empty
+    in results of old.
+    """
 
     task: str
     task_source: str
@@ -24,6 +28,8 @@ class RecordedResult:
     proof: Proof
     timeout_s: float
     speedup: float | None = None
+    verdict: str = ""
+    standing: str = ""
 
 
 def read_recorded_result(path: Path) -> RecordedResult:
@@ -56,4 +62,6 @@ def _recorded_result(report: dict[str, Any], repeat: dict[str, Any]) -> Recorded
         proof=from_plain(Proof, report["proof"]),
         timeout_s=float(repeat["timeout_s"]),
         speedup=None if speedup is None else float(speedup),
+        verdict=str(report.get("verdict", "")),
+        standing=str(report.get("standing", "")),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from cupilot.evolution.budget import WORDS as BUDGET_WORDS
 from cupilot.numbers import PAGE, TimeUnit
 from cupilot.records import Individual, Move, RunInfo, Timing
+from cupilot.records.verdict import verdict_sentence
 from cupilot.report.costs import Fact, PartRow, facts, part_rows
 from cupilot.report.lineage import Lineage, lineage
 from cupilot.report.run import Asked, Run
@@ -66,6 +67,7 @@ class RunView:
     run: Run
     unit: TimeUnit
     headlines: tuple[Headline, ...]
+    verdict: str
     moves: tuple[ShownMove, ...]
     guidance: str
     roofline: Chart | None
@@ -88,6 +90,7 @@ def run_view(run: Run) -> RunView:
         run=run,
         unit=PAGE.time_unit([one.time_s for one in run.ranked]),
         headlines=headlines(run),
+        verdict=verdict_sentence(run.best.evaluation) if run.best is not None else "",
         moves=() if best is None else tuple(shown_move(move, deck) for move in best.strategy.moves),
         guidance=next((text for kind, text in reversed(run.notes) if kind == "guidance"), ""),
         roofline=roofline(run),

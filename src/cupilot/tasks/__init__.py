@@ -3,10 +3,23 @@
 from cupilot.tasks.case import Case, Expectation, draw_case, learn_structures, make_case
 from cupilot.tasks.draw import KINDS
 from cupilot.tasks.load import PRECISIONS, load_task
-from cupilot.tasks.scale import long_tasks, scaled_tasks
+from cupilot.tasks.scale import Probe, long_tasks, probe_tasks, scaled_tasks
 from cupilot.tasks.slices import SlicedCase, Slicing, find_slicing
 
 __all__ = [
-    "KINDS", "PRECISIONS", "Case", "Expectation", "SlicedCase", "Slicing", "draw_case", "find_slicing",
-    "learn_structures", "load_task", "long_tasks", "make_case", "scaled_tasks",
+    "KINDS",
+    "PRECISIONS",
+    "Case",
+    "Expectation",
+    "Probe",
+    "SlicedCase",
+    "Slicing",
+    "draw_case",
+    "find_slicing",
+    "learn_structures",
+    "load_task",
+    "long_tasks",
+    "make_case",
+    "probe_tasks",
+    "scaled_tasks",
 ]  # fmt: skip

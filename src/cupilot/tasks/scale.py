@@ -32,12 +32,17 @@ ARITHMETIC = {
     ast.FloorDiv: operator.floordiv, ast.Pow: operator.pow, ast.LShift: operator.lshift,
 }  # fmt: skip
 LARGEST_SIZE = 1 << 40
+FACTORS = (1, 4, 16, 64)
+"""Multiples that kernels ask for: of a vector, of half a warp or a tensor core's tile, of a block's tile."""
+PROBED = 3
+"""Sizes that are looked at; a version costs a good part of a second to make."""
 
 
 @dataclass(frozen=True)
 class _Constant:
-    """An integer constant and where its value stands in the file."""
+    """An integer constant, the name that it is assigned to, and where its value stands in the file."""
 
+    name: str
     value: int
     line: int
     start: int
@@ -74,6 +79,30 @@ def long_tasks(task: Task, limit_elements: int) -> tuple[Task, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True)
+class Probe:
+    """A version in which one size, and no other, is an odd multiple of ``factor``."""
+
+    size: str
+    factor: int
+    task: Task
+
+
+def probe_tasks(task: Task, base: Task, limit_elements: int = 1 << 18) -> tuple[Probe, ...]:
+    """Versions near ``base`` that tell of each size which multiples a kernel needs, the least factor first."""
+    constants = _constants(task.source)
+    sizes = [constant.value for constant in _constants(base.source)]
+    found: list[Probe] = []
+    for place, constant in enumerate(constants[:PROBED] if len(sizes) == len(constants) else ()):
+        for factor in FACTORS:
+            changed = (*sizes[:place], sizes[place] // (2 * factor) * 2 * factor + factor, *sizes[place + 1 :])
+            found += [
+                Probe(constant.name, factor, version)
+                for version in _first(task, [changed], constants, 2 * limit_elements)
+            ]
+    return tuple(found)
+
+
 def _elements(task: Task) -> int:
     tensors = [argument.tensor for argument in task.arguments if argument.tensor is not None]
     return sum(tensor.elements for tensor in (*tensors, *task.outputs))
@@ -87,13 +116,22 @@ def _constants(source: str) -> tuple[_Constant, ...]:
     found: list[_Constant] = []
     for statement in ast.parse(source).body:
         value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
-        for node in value.elts if isinstance(value, ast.Tuple) else [value]:
+        nodes = value.elts if isinstance(value, ast.Tuple) else [value]
+        for name, node in zip(_targets(statement, len(nodes)), nodes, strict=True):
             number = _integer(node)
             if number is not None and number >= SMALLEST_SIZE and node is not None:
                 assert node.end_col_offset is not None
                 if node.lineno == node.end_lineno:
-                    found.append(_Constant(number, node.lineno, node.col_offset, node.end_col_offset))
+                    found.append(_Constant(name, number, node.lineno, node.col_offset, node.end_col_offset))
     return tuple(found)
+
+
+def _targets(statement: ast.stmt, count: int) -> list[str]:
+    """The names that so many values are assigned to, made up where they are not plain."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+    nodes = target.elts if isinstance(target, ast.Tuple) else [target]
+    names = [node.id if isinstance(node, ast.Name) else "a size" for node in nodes]
+    return names if len(names) == count else ["a size"] * count
 
 
 def _integer(node: ast.expr | None) -> int | None:

@@ -18,6 +18,7 @@ from cupilot.evolution.loop import WHY
 from cupilot.evolution.result import moves_text
 from cupilot.evolution.store import FILE, LOG, SqliteStore, read_store
 from cupilot.records import Individual, Outline, RunInfo, Timing
+from cupilot.records.verdict import verdict_sentence
 from cupilot.ui.paths import SEPARATOR, below, folders_with
 from cupilot.ui.run_lock import is_running
 
@@ -36,6 +37,7 @@ class BestKernel:
     speedup: float | None
     plain_s: float
     strategy: str
+    verdict: str
 
 
 @dataclass(frozen=True)
@@ -205,4 +207,5 @@ def _best(store: SqliteStore, ranked: tuple[Outline, ...]) -> BestKernel | None:
         evaluation.speedup,
         ranked[0].time_s or 0.0,
         moves_text(best.strategy),
+        verdict_sentence(evaluation),
     )

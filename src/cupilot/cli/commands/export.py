@@ -10,6 +10,7 @@ from cupilot.cli.choices import add_precision
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
 from cupilot.languages import languages, read_kernel
+from cupilot.records.verdict import ADVICE
 
 if TYPE_CHECKING:
     from cupilot.export import Subject
@@ -39,6 +40,8 @@ def run(options: Namespace, terminal: Terminal) -> int:
         terminal.line(str(path))
     if subject.recorded is None:
         terminal.warn(f"{options.kernel} is not verified here: cupilot evaluate does that")
+    elif subject.recorded.standing in ADVICE:
+        terminal.warn(f"{subject.name} is {ADVICE[subject.recorded.standing]}")
     return 0
 
 
