@@ -93,7 +93,7 @@ def test_a_kernel_that_refuses_all_other_shapes_meets_every_kind_of_input_at_its
 def test_a_kernel_that_faults_at_other_shapes_is_right_for_its_own(judge) -> None:
     found = judge(KERNEL.replace("if (i < n) ", ""))
     assert found.correct
-    assert found.scope.shapes == "COLUMNS a multiple of 4"
+    assert found.scope.shapes == "shapes such as 512x128, ROWS a multiple of 4"
     assert "out of bounds" in found.scope.other_shapes[0].evidence
 
 

@@ -265,10 +265,8 @@ class Judge:
             if shape.is_served:
                 found.setdefault(probe.size, probe.factor)
         limits = [f"{size} a multiple of {factor}" for size, factor in found.items() if factor > 1]
-        limits += [
-            f"{size} as {_sizes(base)} has it" for size in dict.fromkeys(p.size for p, _ in probes) if size not in found
-        ]
-        return ", ".join(limits) or f"shapes such as {_sizes(base)}"
+        fixed = dict.fromkeys(probe.size for probe, _ in probes if probe.size not in found)
+        return ", ".join((f"shapes such as {_sizes(base)}", *limits, *(f"{size} of few values" for size in fixed)))
 
     def _basis(self, served: list[_Shape]) -> str:
         profile = self._verdict.profile
