@@ -94,7 +94,7 @@ def test_a_kernel_that_faults_at_other_shapes_is_right_for_its_own(judge) -> Non
     found = judge(KERNEL.replace("if (i < n) ", ""))
     assert found.correct
     assert found.scope.shapes == "shapes such as 512x128, ROWS a multiple of 4"
-    assert "out of bounds" in found.scope.other_shapes[0].evidence
+    assert "out-of-bounds" in found.scope.other_shapes[0].evidence
 
 
 def test_a_kernel_with_sizes_written_into_it_is_right_for_this_shape_only(judge) -> None:

@@ -53,12 +53,18 @@ class PositionAnswer:
 
 @dataclass(frozen=True)
 class EvaluateAnswer:
-    """``compared`` is the number of comparisons; ``worst_error`` is a share of the allowed error."""
+    """``verdict`` is the result in one sentence.
+
+    ``differences`` are inputs and shapes on which a kernel that is right for the task is not as PyTorch.  ``compared``
+    is the number of comparisons; ``worst_error`` is a share of the allowed error.
+    """
 
     task: str
     device: str
     precision: str
     correct: bool
+    verdict: str
+    differences: tuple[str, ...] = ()
     problem: Problem | None = None
     time: TimeAnswer | None = None
     pytorch: TimeAnswer | None = None

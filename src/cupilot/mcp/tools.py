@@ -19,7 +19,8 @@ from cupilot.gpu.roofline import Roof, roof_of
 from cupilot.languages import make_kernel, visible_source
 from cupilot.mcp import answers
 from cupilot.mcp.request import ToolRequest
-from cupilot.records import Evaluation, EvaluationRequest, Failure, Kernel, Launch, Task, TaskSource, Timing
+from cupilot.records import Evaluation, EvaluationRequest, Failure, Kernel, Launch, Scope, Task, TaskSource, Timing
+from cupilot.records.verdict import verdict_sentence
 from cupilot.strategies import load_deck
 from cupilot.tasks.load import task_from_source
 from cupilot.tasks.roofline_position import RooflinePoint, RooflinePosition, roofline_position
@@ -76,7 +77,8 @@ class Tools:
         at = roofline_position(task, found, device.spec) if passed else None
         worst = max((check.error / check.allowed for check in found.checks if check.allowed), default=0.0)
         return answers.EvaluateAnswer(
-            task.name, device.name, task.precision, found.correct, _problem(found.failure),
+            task.name, device.name, task.precision, found.correct, verdict_sentence(found), _differences(found),
+            _problem(found.failure),
             _time(found.timing) if passed else None, _time(found.baseline), found.speedup if passed else None,
             len(found.checks), _number(worst), _standing(at), _cards(at, task.precision, device.spec),
         )  # fmt: skip
@@ -128,6 +130,11 @@ class Tools:
 
 
 # --- requests ----------------------------------------------------------------------------------
+
+
+def _differences(found: Evaluation) -> tuple[str, ...]:
+    scope = found.scope or Scope()
+    return tuple(f"{each.what}: {each.evidence}" for each in (*scope.values, *scope.other_shapes))
 
 
 def _task(request: ToolRequest, progress: Progress) -> Task:
