@@ -8,7 +8,7 @@ rests on is chosen by what the kernel does:
 2. Where a sample says nothing (several launches that hand results on, atomics, a result that is one sum), the task's
    shape runs in full.  When that would take too long, versions that keep one size and shrink the others stand for it.
 3. A kernel that serves no other shape, or that runs other code at the task's shape than at smaller ones, meets all
-   kinds of inputs at the task's shape.
+   kinds of inputs at the task's shape; the former runs there in full where that can be afforded.
 
 A refusal (an error that the wrapper raises) may depend on the shape alone: refusing some inputs of a shape and serving
 others is a failure, and so is refusing the task's shape.  What else the kernel holds for is the verdict's `Scope`.
@@ -26,9 +26,10 @@ from cupilot.records import Check, Difference, Failure, Profile, Scope, Task
 from cupilot.records.scope import EVERY_SHAPE, ONE_SHAPE
 from cupilot.tasks import SlicedCase
 
-FULL_INSTRUCTIONS = 2.5e10
-"""Lane instructions up to which the task's shape runs in full where a sample says nothing; about 10 s."""
-ONLY_SHAPE_INSTRUCTIONS = 2e11
+FULL_INSTRUCTIONS, STAND_IN_INSTRUCTIONS = 1e10, 4e9
+"""Lane instructions up to which the task's shape, or a version in its place, runs in full where a sample says nothing;
+about 4 s and 2 s."""
+ONLY_SHAPE_INSTRUCTIONS = 1e11
 """The same for a kernel that serves no other shape: nothing else can be compared."""
 FULL_BYTES = 2 << 30
 """Results that a full run may write; the checks need as much memory again."""
@@ -36,6 +37,8 @@ FULL_TIMEOUT_S, ONLY_SHAPE_TIMEOUT_S = 120.0, 400.0
 LARGEST_ELEMENTS = 1 << 24
 ACCOUNTED = 0.9995
 """The share of the output that the stores of sampled blocks, scaled to the grid, must account for."""
+
+FILLS = ("fill", "memset")
 
 Line = tuple[str, int]
 
@@ -176,10 +179,13 @@ class Judge:
         verdict.profile = result.profile
         ran = lines_of(result.profile)
         self._compared = set().union(*(version.lines for version in served))
-        if is_comparable(true, result.profile):
-            own.take(true, result, self._task.precision)
-        elif not self._ran_in_full(true, result.profile, served) and not self._stood_in_for(result.profile):
-            verdict.failure = Failure("verify", "unverified", self._unverified(result.profile))
+        comparable = is_comparable(true, result.profile)
+        # a kernel that fails elsewhere has to show all of its own shape, if it can
+        if (served and comparable) or not self._ran_in_full(true, result.profile, served):
+            if comparable:
+                own.take(true, result, self._task.precision)
+            elif not self._stood_in_for(result.profile):
+                verdict.failure = Failure("verify", "unverified", self._unverified(result.profile))
         if own.failure is None and verdict.failure is None and (not served or not ran <= self._compared):
             self._judge_all_kinds(result.profile)
         verdict.failure = verdict.failure or own.failure or next(iter(own.refusals), None)
@@ -220,7 +226,7 @@ class Judge:
 
     def _stood_in_for(self, profile: Profile) -> bool:
         """Versions that keep one size, and the largest that runs in full, in place of the task's shape."""
-        share = FULL_INSTRUCTIONS / max(profile.total("lane_instructions"), 1.0)
+        share = STAND_IN_INSTRUCTIONS / max(profile.total("lane_instructions"), 1.0)
         elements = int(min(LARGEST_ELEMENTS, share * (self._task.minimal_bytes // 4)))
         for trial in self._trials.stand_ins(elements):
             (result,) = self._run((trial,), timeout_s=FULL_TIMEOUT_S)
@@ -297,22 +303,28 @@ def is_comparable(trial: Trial, profile: Profile) -> bool:
     if any(operation.kind.startswith("aten.") for operation in profile.operations):
         return False
     needs_all = isinstance(case, SlicedCase) and case.needs_all
-    return not needs_all and len(profile.launches) == 1 and not profile.total("global_atomic_requests")
+    if needs_all or len(profile.launches) != 1 or profile.total("global_atomic_requests"):
+        return False
+    # what a fill wrote and no sampled block did may be final, or is left to blocks that did not run
+    filled = any(operation.kind in FILLS for operation in profile.operations)
+    return not filled or stored_share(profile, trial.drawn.task) >= ACCOUNTED
+
+
+def stored_share(profile: Profile, task: Task) -> float:
+    """What the launches store, sampled blocks scaled to the grid, as a share of the output."""
+    return profile.total("global_store_bytes") / max(task.output_bytes, 1)
 
 
 def _unaccounted(trial: Trial, result: Outcome) -> Failure | None:
     """Sampled blocks whose stores, scaled to the grid, are less than the output."""
     profile = result.profile
-    if not profile.sampled:
+    share = stored_share(profile, trial.drawn.task)
+    if not profile.sampled or share >= ACCOUNTED:
         return None
     launch = profile.launches[0]
-    written = sum(output.values.nbytes for output in result.outputs) * launch.blocks / max(launch.blocks_run, 1)
-    stored, needed = max(written, launch.counter("global_store_bytes")), trial.drawn.task.output_bytes
-    if stored >= ACCOUNTED * needed:
-        return None
     message = (
-        f"{launch.blocks_run} of {launch.blocks} blocks ran, and at their rate the grid stores {stored / needed:.4f} of"
-        f" the output: the rest is never written (inputs: {trial.case.kind}, shape {trial.case.shapes})"
+        f"{launch.blocks_run} of {launch.blocks} blocks ran, and at their rate the grid stores {share:.4f} of the"
+        f" output: the rest is never written (inputs: {trial.case.kind}, shape {trial.case.shapes})"
     )
     return Failure("verify", "unwritten", message)
 

@@ -34,6 +34,7 @@ ARITHMETIC = {
 LARGEST_SIZE = 1 << 40
 FACTORS = (1, 4, 16, 64)
 """Multiples that kernels ask for: of a vector, of half a warp or a tensor core's tile, of a block's tile."""
+LONG_SIZE = 1024
 PROBED = 3
 """Sizes that are looked at; a version costs a good part of a second to make."""
 
@@ -71,7 +72,7 @@ def long_tasks(task: Task, limit_elements: int) -> tuple[Task, ...]:
     constants = _constants(task.source)
     found: list[Task] = []
     for kept, constant in enumerate(constants):
-        if len(constants) > 1:
+        if len(constants) > 1 and constant.value >= LONG_SIZE:
             shrunk = (
                 tuple(constant.value if place == kept else floor for place in range(len(constants))) for floor in FLOORS
             )
