@@ -157,7 +157,7 @@ def test_code_that_runs_at_the_task_shape_alone_meets_every_kind_of_input_there(
     )
     found = judge(other)
     assert found.failure.kind == "wrong-result"
-    assert "large" in found.failure.message
+    assert "inputs: mixed, shape 2048x512" in found.failure.message
 
 
 LONG = """

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from cupilot.contracts import Built, Device, Outcome
-from cupilot.evaluation.trials import ALL_KINDS, SAMPLE_BUDGET, SPECIAL_KINDS, TRUE_KIND, Trial, Trials
+from cupilot.evaluation.trials import ALL_KINDS, MIXED_KINDS, SAMPLE_BUDGET, SPECIAL_KINDS, TRUE_KIND, Trial, Trials
 from cupilot.evaluation.verify import compare
 from cupilot.records import Check, Difference, Failure, Profile, Scope, Task
 from cupilot.records.scope import EVERY_SHAPE, ONE_SHAPE
@@ -39,6 +39,12 @@ ACCOUNTED = 0.9995
 """The share of the output that the stores of sampled blocks, scaled to the grid, must account for."""
 
 FILLS = ("fill", "memset")
+SHAPE_FAULTS = frozenset({
+    "out-of-bounds", "misaligned", "uninitialized", "wrong-result", "unwritten", "wrong-shape", "launch-error",
+    "shared-race", "global-race", "async-race", "divergent-barrier", "barrier", "deadlock", "crash", "time-out",
+    "unsupported", "limit",
+})  # fmt: skip
+"""Mistakes that a kernel may make at shapes that it was not written for; anything else is a failure anywhere."""
 
 Line = tuple[str, int]
 
@@ -100,6 +106,13 @@ class _Shape:
         return bool(self.refusals) and bool(self.checks)
 
     @property
+    def misconduct(self) -> Failure | None:
+        """What no shape excuses: tricks, and refusals by value."""
+        if self.failure is not None and self.failure.kind not in SHAPE_FAULTS:
+            return self.failure
+        return _fickle(self) if self.is_fickle else None
+
+    @property
     def problem(self) -> Difference | None:
         """Why it is not served."""
         if self.refusals:
@@ -117,11 +130,12 @@ class Judge:
         self._own = _Shape(self._task)
         self._compared: set[Line] = set()
         self._stand_ins: list[_Shape] = []
+        self._mixed: list[tuple[Trial, Outcome | Failure]] = []
 
     def __call__(self) -> Verdict:
         versions, result = self._first_calls()
         served, verdict = [version for version in versions if version.is_served], self._verdict
-        verdict.failure = next((_fickle(version) for version in versions if version.is_fickle), None)
+        verdict.failure = next((failure for version in versions if (failure := version.misconduct) is not None), None)
         if verdict.failure is None:
             self._judge_task(served, result)
         verdict.checks = [check for shape in (*served, *self._stand_ins, self._own) for check in shape.checks]
@@ -137,19 +151,25 @@ class Judge:
         A small task is its own first version, and must be served there.
         """
         plan = self._trials.small()
-        true = self._trials.true()
-        *results, last = self._run(plan, sampled=(true,))
+        own = [self._trials.true(kind) for kind in (TRUE_KIND, *MIXED_KINDS)]
+        results = self._run(plan, sampled=own)
+        results, (last, *mixed) = results[: len(plan)], results[len(plan) :]
         if results and isinstance(last, Failure) and last == results[-1]:
-            (last,) = self._run((), sampled=(true,))  # the process ended before its turn
+            last, *mixed = self._run((), sampled=own)  # the process ended before its turn
         versions = self._judged(plan, results)
-        own = next((version for version in versions if version.task.name == self._task.name), None)
-        if own is not None and not own.is_served:
-            return versions, own.failure or own.refusals[0]
+        self._mixed = [
+            (trial, result)
+            for trial, result in zip(own[1:], mixed, strict=True)
+            if isinstance(result, Failure) or is_comparable(trial, result.profile)
+        ]
+        same = next((version for version in versions if version.task.name == self._task.name), None)
+        if same is not None and not same.is_served:
+            return versions, same.failure or same.refusals[0]
         served = [version for version in versions if version.is_served]
         known = set().union(*(version.kinds for version in served))
         missing = [kind for kind in ALL_KINDS if kind not in known]
         if served and missing:  # what the versions that failed were to show
-            plan = self._trials.whole(served[0].task, missing)
+            plan = [*self._trials.whole(served[0].task, missing), self._trials.again(served[0].task)]
             self._judged(plan, self._run(plan), served)
         return versions, last
 
@@ -186,6 +206,8 @@ class Judge:
                 own.take(true, result, self._task.precision)
             elif not self._stood_in_for(result.profile):
                 verdict.failure = Failure("verify", "unverified", self._unverified(result.profile))
+        for trial, mixed in self._mixed:
+            own.take(trial, mixed, self._task.precision)
         if own.failure is None and verdict.failure is None and (not served or not ran <= self._compared):
             self._judge_all_kinds(result.profile)
         verdict.failure = verdict.failure or own.failure or next(iter(own.refusals), None)
@@ -259,6 +281,8 @@ class Judge:
         found: dict[str, Difference] = {}
         for shape in (*served, *self._stand_ins, self._own):
             found |= {difference.what: difference for difference in shape.values if difference.what not in found}
+        if len(found) > 1:
+            found.pop("special", None)  # the kinds by themselves say more
         return Scope(shapes, problems, tuple(found.values()), self._basis(served))
 
     def _served_sizes(self, base: Task) -> str:

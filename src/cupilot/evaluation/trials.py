@@ -25,6 +25,7 @@ from cupilot.tasks import (
     scaled_tasks,
 )
 from cupilot.tasks.case import Drawn
+from cupilot.tasks.draw import SPECIAL
 from cupilot.tasks.flop import task_flop
 from cupilot.tasks.operators import operator
 from cupilot.tasks.structure import Structure
@@ -41,9 +42,11 @@ runs at the true shape for its time and findings, and is compared at a smaller o
 FIRST_KINDS = ("own", "normal", "permuted")
 ORDINARY_KINDS = (*FIRST_KINDS, "large", "constant", "planted", "one-hot")
 """What a kernel must get right to be right for its task."""
-SPECIAL_KINDS = ("wide", "denormal", "nan", "infinity")
-ALL_KINDS = (*ORDINARY_KINDS, *SPECIAL_KINDS)
+SPECIAL_KINDS = ("wide", "denormal", "nan", "infinity", "special")
+ALL_KINDS = (*ORDINARY_KINDS, *SPECIAL_KINDS[:-1])
 TRUE_KIND = "normal"
+MIXED_KINDS = ("mixed", "special")
+"""Several kinds in one tensor, for the true shape, where every kind by itself would take long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +94,11 @@ class Trials:
             others = (TRUE_KIND, *(kind for kind in ALL_KINDS if kind not in FIRST_KINDS))
             kinds = FIRST_KINDS if number == 0 else others
             found += self.whole(version, kinds if len(self.versions) > 1 else ALL_KINDS)
-        again = [trial for trial in found if trial.case.kind == TRUE_KIND][-1:]
-        return found + [replace(trial, order=1) for trial in again]
+        return [*found, self.again(self.versions[-1])] if self.versions else []
+
+    def again(self, version: Task) -> Trial:
+        """The same inputs a second time, with blocks in another order."""
+        return replace(self._whole(version, TRUE_KIND), order=1)
 
     def true(self, kind: str = TRUE_KIND, order: int = 0) -> Trial:
         """The shape that the task is about."""
@@ -139,15 +145,15 @@ class Trials:
         names, kinds = {each.name for each in found}, {each.kind for each in found}
         # whoever scales by a diagonal leaves out the zeros beside it, which PyTorch multiplies with NaN and infinity
         if not names or any(each.compares for each in found) or ("diag" in names and "product" in kinds):
-            return kind not in ("nan", "infinity")
+            return kind not in SPECIAL
         if "attention" in kinds:
             # PyTorch's own implementations differ in what NaN does, by processor and by whether a mask hides it
-            return kind not in ("nan", "infinity")
+            return kind not in SPECIAL
         # a product with a zero that is always there may be left out, and then NaN does not spread through it
         if any(structure is not None and structure.zero_outside for structure in self.structures):
-            return kind not in ("nan", "infinity")
+            return kind not in SPECIAL
         # sums of products put together from several, as error-corrected ones are, turn infinity into NaN
-        return kind != "infinity" or not any(each.sums_products for each in found)
+        return kind not in ("infinity", "special") or not any(each.sums_products for each in found)
 
     def drawn(self, kind: str = TRUE_KIND) -> Drawn:
         """Inputs of the true shape, without their results."""

@@ -12,12 +12,14 @@ permuted    the file's own values in another order
 denormal    every other number below the smallest normal one
 nan         normal with some NaN in every quarter of every axis
 infinity    normal with some infinities of both signs, likewise
+mixed       stretches of normal, large, constant, planted and one-hot, in random order
+special     stretches of denormal, wide, nan and infinity
 ==========  ==========================================================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -92,6 +94,27 @@ def infinity(rng: np.random.Generator, shape: Shape) -> Array:
     return values
 
 
+def mixed(rng: np.random.Generator, shape: Shape) -> Array:
+    return _stretches(rng, shape, (normal, large, constant, planted, one_hot))
+
+
+def special(rng: np.random.Generator, shape: Shape) -> Array:
+    return _stretches(rng, shape, (normal, denormal, wide, nan, infinity))
+
+
+def _stretches(rng: np.random.Generator, shape: Shape, draws: Sequence[Draw]) -> Array:
+    """Whole stretches of rows of each kind, or of elements where there are few rows."""
+    rows = shape[0] if shape and shape[0] >= 2 * len(draws) else int(np.prod(shape, dtype=np.int64))
+    values = normal(rng, shape).reshape(rows, -1) if rows else normal(rng, shape)
+    if rows < 2 * len(draws):
+        return values.reshape(shape)
+    cuts = np.sort(rng.choice(np.arange(1, rows), 2 * len(draws) - 1, replace=False))
+    order = [*rng.permutation(len(draws)), *rng.permutation(len(draws))]
+    for first, last, number in zip((0, *cuts), (*cuts, rows), order, strict=True):
+        values[first:last] = draws[number](rng, (int(last - first), values.shape[1]))
+    return values.reshape(shape)
+
+
 def spread(rng: np.random.Generator, shape: Shape, one_in: int = SPARSE) -> Array:
     """Flat positions: one element in so many, and at least one in every quarter of every axis."""
     size = int(np.prod(shape, dtype=np.int64))
@@ -109,8 +132,11 @@ def spread(rng: np.random.Generator, shape: Shape, one_in: int = SPARSE) -> Arra
 
 DRAWS: dict[str, Draw] = {
     "normal": normal, "large": large, "wide": wide, "constant": constant, "planted": planted, "one-hot": one_hot,
-    "denormal": denormal, "nan": nan, "infinity": infinity,
+    "denormal": denormal, "nan": nan, "infinity": infinity, "mixed": mixed, "special": special,
 }  # fmt: skip
-KINDS = ("own", "normal", "large", "wide", "constant", "planted", "one-hot", "permuted", "denormal", "nan", "infinity")
-SPECIAL = ("nan", "infinity")
+KINDS = (
+    "own", "normal", "large", "wide", "constant", "planted", "one-hot", "permuted", "denormal", "nan", "infinity",
+    "mixed", "special",
+)  # fmt: skip
+SPECIAL = ("nan", "infinity", "special")
 """Kinds whose values are not all finite."""
