@@ -50,7 +50,7 @@ def test_a_kernel_is_evaluated(cupilot, tmp_path: Path) -> None:  # type: ignore
     assert result["repeat"]["kernel"]["language"] == "toy"
     (tmp_path / "kernel.toy").write_text("scale 3\nshift 2\n")
     wrong = cupilot("evaluate", "kernel.toy", "--task", "affine.py")
-    assert (wrong.returncode, "wrong-result" in wrong.stderr) == (1, True)
+    assert (wrong.returncode, "wrong-result" in wrong.stdout) == (1, True)
 
 
 def test_a_search_starts_from_it_and_keeps_its_language(cupilot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
