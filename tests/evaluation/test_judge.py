@@ -198,3 +198,46 @@ def test_half_of_a_long_sum_that_only_long_sums_skip_is_noticed(judge) -> None:
     honest = judge(TWO_LAUNCHES.replace("END", "k"), text=LONG)
     assert honest.correct
     assert "stand in for it" in honest.scope.basis
+
+
+TWO_STEPS = """
+__global__ void first(const float* x, float* t, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) t[i] = x[i] * FACTOR;
+}
+__global__ void second(const float* t, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = t[FROM] + t[FROM];
+}
+torch::Tensor forward(torch::Tensor x) {
+    int n = x.numel();
+    auto t = torch::empty_like(x), y = torch::empty_like(x);
+    first<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), t.data_ptr<float>(), n);
+    second<<<(n + 255) / 256, 256>>>(t.data_ptr<float>(), y.data_ptr<float>(), n);
+    return y;
+}
+"""
+
+
+@pytest.fixture
+def unaffordable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task's shape cannot be run in full."""
+    monkeypatch.setattr("cupilot.evaluation.judge.FULL_INSTRUCTIONS", 0.0)
+
+
+def test_what_sampled_blocks_of_several_launches_store_is_compared(judge, unaffordable) -> None:
+    found = judge(TWO_STEPS.replace("FACTOR", "1").replace("FROM", "i"))
+    assert found.correct
+    assert "sampled blocks of the task's shape" in found.scope.basis
+    assert "stand in for it" in found.scope.basis
+
+
+def test_several_launches_that_are_wrong_at_the_task_shape_only_are_found_out(judge, unaffordable) -> None:
+    found = judge(TWO_STEPS.replace("FACTOR", "(n == 2048 * 512 ? 1.5f : 1.0f)").replace("FROM", "i"))
+    assert found.failure.kind == "wrong-result"
+    assert "2048x512" in found.failure.message
+
+
+def test_blocks_that_read_what_was_not_computed_say_nothing(judge, unaffordable) -> None:
+    found = judge(TWO_STEPS.replace("FACTOR", "1").replace("FROM", "n - 1 - i"), "2 * x.flip(0, 1)")
+    assert found.correct, found.failure

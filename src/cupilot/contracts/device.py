@@ -58,13 +58,15 @@ class Call:
 class Output:
     """One result: the values of all its elements, or of those that were stored to, at the flat positions ``where``.
 
-    ``alias`` names the input in whose memory it lies, if any.
+    ``alias`` names the input in whose memory it lies, if any; ``launches`` is how many launches stored to it: what only
+    some blocks of a single one stored has its final value.
     """
 
     shape: tuple[int, ...]
     values: Array
     where: Array | None = None
     alias: str = ""
+    launches: int = 1
 
     @property
     def elements(self) -> int:

@@ -62,7 +62,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of one call; ``whole`` says of which outputs all elements were written, ``aliases`` where they lie.
+    """The result of one call; ``whole`` says of which outputs all elements were written, ``aliases`` where they lie,
+    ``launches`` how many launches stored to them.
 
     Of a lenient call that did something wrong there are both a failure and a profile.
     """
@@ -72,3 +73,4 @@ class Answer:
     outputs: tuple[TensorSpec, ...] = ()
     whole: tuple[bool, ...] = ()
     aliases: tuple[str, ...] = ()
+    launches: tuple[int, ...] = ()

@@ -173,14 +173,14 @@ def _result(number: int, ended: Ended, timeout_s: float) -> Outcome | Failure:
     if answer.profile is None:
         return answer.failure or process_failure(ended, timeout_s)
     left = iter(arrays)
-    forms = zip(answer.outputs, answer.whole, answer.aliases, strict=True)
-    outputs = [_output(left, spec, whole, alias) for spec, whole, alias in forms]
+    forms = zip(answer.outputs, answer.whole, answer.aliases, answer.launches, strict=True)
+    outputs = [_output(left, spec, whole, alias, launches) for spec, whole, alias, launches in forms]
     return Outcome(tuple(outputs), answer.profile, answer.failure)
 
 
-def _output(parts: Iterator[memoryview], spec: TensorSpec, whole: bool, alias: str) -> Output:
+def _output(parts: Iterator[memoryview], spec: TensorSpec, whole: bool, alias: str, launches: int) -> Output:
     where = None if whole else np.frombuffer(next(parts), np.int64)
-    return Output(spec.shape, np.frombuffer(next(parts), dtype_of(spec.dtype)), where, alias)
+    return Output(spec.shape, np.frombuffer(next(parts), dtype_of(spec.dtype)), where, alias, launches)
 
 
 def process_failure(ended: Ended, timeout_s: float) -> Failure:

@@ -138,7 +138,8 @@ class Worker:
         whole = tuple(where is None for where, _ in pairs)
         # copied, because the memory is given back before the answer is sent
         arrays = tuple(np.array(array) for pair in pairs for array in pair if array is not None)
-        return Answer(None, profile, specs, whole, aliases), arrays
+        launches = tuple(machine.store_launches(result.pointer) for result in results)
+        return Answer(None, profile, specs, whole, aliases, launches), arrays
 
 
 class Buffers:

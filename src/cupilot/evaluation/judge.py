@@ -5,10 +5,11 @@ rests on is chosen by what the kernel does:
 
 1. Smaller versions of the task run in full on all kinds of inputs, and the task's own shape on sampled blocks.  What
    sampled blocks wrote is compared, and their stores must account for the whole output.
-2. Where a sample says nothing (several launches that hand results on, atomics, a result that is one sum), the task's
-   shape runs in full.  When that would take too long, versions that keep one size and shrink the others stand for it.
-3. A kernel that serves no other shape, or that runs other code at the task's shape than at smaller ones, meets all
-   kinds of inputs at the task's shape; the former runs there in full where that can be afforded.
+2. Where a sample does not say enough (several launches that hand results on, atomics, a result that is one sum), the
+   task's shape runs in full.  When that would take too long, versions that keep one size and shrink the others stand
+   for it, beside what sampled blocks stored without having read what other blocks would have written.
+3. A kernel that serves no other shape meets all kinds of inputs at the task's shape, in full where that can be
+   afforded.  One that runs other code there than at smaller shapes meets draws that mix all kinds.
 
 A refusal (an error that the wrapper raises) may depend on the shape alone: refusing some inputs of a shape and serving
 others is a failure, and so is refusing the task's shape.  What else the kernel holds for is the verdict's `Scope`.
@@ -204,19 +205,39 @@ class Judge:
         if (served and comparable) or not self._ran_in_full(true, result.profile, served):
             if comparable:
                 own.take(true, result, self._task.precision)
-            elif not self._stood_in_for(result.profile):
-                verdict.failure = Failure("verify", "unverified", self._unverified(result.profile))
+            else:
+                self._take_known(true, result)
+                if own.failure is None and not self._stood_in_for(result.profile):
+                    verdict.failure = Failure("verify", "unverified", self._unverified(result.profile))
         for trial, mixed in self._mixed:
             own.take(trial, mixed, self._task.precision)
         if own.failure is None and verdict.failure is None and (not served or not ran <= self._compared):
-            self._judge_all_kinds(result.profile)
+            self._judge_kinds(result.profile, ALL_KINDS if not served else MIXED_KINDS)
         verdict.failure = verdict.failure or own.failure or next(iter(own.refusals), None)
         if verdict.failure is None and (unseen := ran - self._compared - own.lines):
             verdict.failure = _unseen_code(unseen)
 
-    def _judge_all_kinds(self, profile: Profile) -> None:
-        """Every kind of inputs at the task's shape, and once more with blocks in another order."""
-        trials = [self._trials.true(kind) for kind in ALL_KINDS if kind != TRUE_KIND]
+    def _take_known(self, true: Trial, result: Outcome) -> None:
+        """Of a sample that cannot be compared as a whole, what is known: stored by blocks that read nothing unknown.
+
+        What a single launch stored must be right.  What several did may not be final, so that only its being right
+        says something.
+        """
+        profile, own = result.profile, self._own
+        if not all(output.values.size for output in result.outputs) or not is_independent(true, profile):
+            return
+        check, failure = compare(true.case, result.outputs, self._task.precision, partial=True, strict=true.strict)
+        if failure is None:
+            own.kinds.add(true.case.kind)
+            own.checks.append(check)
+            own.lines |= lines_of(profile, complete=True)
+        elif all(output.launches == 1 for output in result.outputs):
+            own.checks.append(check)
+            own.failure = failure
+
+    def _judge_kinds(self, profile: Profile, kinds: Sequence[str]) -> None:
+        """Kinds of inputs at the task's shape, and where that is cheap once more with blocks in another order."""
+        trials = [self._trials.true(kind) for kind in kinds if kind not in self._own.kinds]
         if is_comparable(self._trials.true(), profile):
             trials.append(self._trials.true(TRUE_KIND, order=1))
             for trial, result in zip(trials, self._run((), sampled=trials), strict=True):
@@ -301,37 +322,40 @@ class Judge:
     def _basis(self, served: list[_Shape]) -> str:
         profile = self._verdict.profile
         assert profile is not None
+        text = "the task's shape was run but not compared"
         if self._own.checks:
             how = "sampled blocks" if profile.sampled else "all blocks"
             text = f"{how} of the task's shape on {_count(len(self._own.kinds), 'kind')} of inputs"
-        else:
-            names = ", ".join(_sizes(shape.task) for shape in self._stand_ins)
-            text = f"the task's shape was run but not compared; {names} stand in for it"
+        if self._stand_ins:
+            text += f"; {', '.join(_sizes(shape.task) for shape in self._stand_ins)} stand in for it"
         return text + "".join(f"; {_sizes(v.task)} in full on {_count(len(v.kinds), 'kind')}" for v in served)
 
 
-def lines_of(profile: Profile) -> set[Line]:
-    """The lines of each kernel that ran."""
-    return {
-        (launch.kernel, cost.line) for launch in profile.launches for cost in launch.lines if cost.warp_instructions
-    }
+def lines_of(profile: Profile, *, complete: bool = False) -> set[Line]:
+    """The lines of each kernel that ran, or of the launches whose blocks had all that they read."""
+    launches = [launch for launch in profile.launches if not (complete and launch.incomplete)]
+    return {(launch.kernel, cost.line) for launch in launches for cost in launch.lines if cost.warp_instructions}
 
 
 def is_comparable(trial: Trial, profile: Profile) -> bool:
     """Whether something is known of the result, and what (sampled) blocks wrote has its final values."""
     case = trial.case
-    if isinstance(case, SlicedCase) and not case.is_known:
-        return False
     if not profile.sampled:
-        return True
-    if any(operation.kind.startswith("aten.") for operation in profile.operations):
-        return False
-    needs_all = isinstance(case, SlicedCase) and case.needs_all
-    if needs_all or len(profile.launches) != 1 or profile.total("global_atomic_requests"):
+        return not isinstance(case, SlicedCase) or case.is_known
+    if len(profile.launches) != 1 or not is_independent(trial, profile):
         return False
     # what a fill wrote and no sampled block did may be final, or is left to blocks that did not run
     filled = any(operation.kind in FILLS for operation in profile.operations)
     return not filled or stored_share(profile, trial.drawn.task) >= ACCOUNTED
+
+
+def is_independent(trial: Trial, profile: Profile) -> bool:
+    """Whether something is known of parts of the result, and they do not depend on all blocks together."""
+    case = trial.case
+    if isinstance(case, SlicedCase) and (not case.is_known or case.needs_all):
+        return False
+    computed = any(operation.kind.startswith("aten.") for operation in profile.operations)
+    return not computed and not profile.total("global_atomic_requests")
 
 
 def stored_share(profile: Profile, task: Task) -> float:

@@ -161,7 +161,11 @@ class LineCost:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: configuration, resources, and counters scaled to the whole grid."""
+    """One kernel launch: configuration, resources, and counters scaled to the whole grid.
+
+    ``incomplete``: some of the blocks that ran read what blocks of an earlier launch, which did not run, would have
+    written, so that what they stored is not known.
+    """
 
     kernel: str
     grid: tuple[int, int, int]
@@ -171,6 +175,7 @@ class Launch:
     blocks_run: int
     counters: tuple[Counter, ...]
     lines: tuple[LineCost, ...] = ()
+    incomplete: bool = False
 
     @property
     def blocks(self) -> int:

@@ -291,6 +291,10 @@ class Machine:
         """Whether a kernel, a fill or a copy stored to a buffer since `begin`."""
         return bool(self._library.vgc_stored(address))
 
+    def store_launches(self, address: int) -> int:
+        """How many launches stored to a buffer since `begin`."""
+        return int(self._library.vgc_store_launches(address))
+
     def view(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """A buffer as an array, without a copy; valid until the buffer is freed."""
         count = prod(shape)
@@ -369,5 +373,5 @@ class Machine:
         scale = blocks / max(view.blocks_run, 1)
         return Launch(
             name, (grid[0], grid[1], grid[2]), (block[0], block[1], block[2]), view.dynamic_shared, resources,
-            view.blocks_run, counters, line_costs(code, counts, sites, scale),
+            view.blocks_run, counters, line_costs(code, counts, sites, scale), bool(view.incomplete),
         )  # fmt: skip

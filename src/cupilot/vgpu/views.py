@@ -37,6 +37,7 @@ class LaunchView(ctypes.Structure):
         ("id", ctypes.c_uint64),
         ("blocks_run", ctypes.c_uint64),
         ("heaviest", ctypes.c_uint64),
+        ("incomplete", ctypes.c_uint64),
         ("counts", ctypes.POINTER(ctypes.c_uint64)),
         ("basic_blocks", ctypes.c_uint64),
         ("sites", ctypes.c_uint64),
@@ -57,6 +58,7 @@ def declare(lib: ctypes.CDLL) -> None:
     lib.vgc_upload.argtypes = lib.vgc_first.argtypes = [u64, ctypes.c_void_p, u64]
     lib.vgc_order.argtypes = [u64]
     lib.vgc_stored.argtypes = [u64]
+    lib.vgc_store_launches.argtypes = [u64]
     lib.vgc_stored_elements.argtypes = [u64, u64, u64, u64, ctypes.c_void_p]
     lib.vgc_launch_traffic.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
     lib.vgc_launch_extents.argtypes = [u64, u64, u64, ctypes.c_void_p]

@@ -143,7 +143,7 @@ void begin_call() {
     Engine& e = engine();
     std::lock_guard<std::mutex> guard(e.mutex);
     for (Allocation* a : e.allocations) {
-        a->filled = false;
+        a->filled = a->partial = false, a->store_launches = 0;
         if (a->freed || !a->stored) continue;
         a->stored = false;
         bool whole = true;
@@ -191,6 +191,12 @@ extern "C" u64 vgc_stored_elements(u64 address, u64 elements, u64 item, u64 capa
 extern "C" int vgc_stored(u64 address) {
     Allocation* a = find_allocation(address);
     return a && a->stored;
+}
+
+// How many launches of this call stored to a buffer: what a single one stored is final.
+extern "C" u32 vgc_store_launches(u64 address) {
+    Allocation* a = find_allocation(address);
+    return a ? a->store_launches : 0;
 }
 
 // A buffer backed by a file: pages are read when they are touched, and changes stay private. A file that is shorter than

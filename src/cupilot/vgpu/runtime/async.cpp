@@ -74,7 +74,7 @@ u32 read_whole(Context* c, Warp* w, u32 site, const u64* source, u32 mask, u32 b
         return careful_lanes(c, w, site, source, mask, bytes, false, true);
     }
     count_global(c, s, a, first, mask, bytes, false);
-    if (c->checks && (!a->all_written || a->store_launch == c->launch->number))
+    if (c->checks && needs_look(c, a))
         check_read(c, w, site, s, a, first, bytes);
     return mask;
 }
@@ -91,7 +91,7 @@ u32 read_parts(Context* c, Warp* w, u32 site, const u64* source, const u8* sourc
         Allocation* a = global_range(c, w, site, lane, source[lane], source_bytes[lane], bytes, false);
         if (!a) continue;
         reading |= bits & -bits;
-        if (!c->checks || (a->all_written && a->store_launch != c->launch->number)) continue;
+        if (!c->checks || !needs_look(c, a)) continue;
         Site s;
         s.mask = 1u << lane, s.runs = 1, s.run[0] = {0, source_bytes[lane]}, s.delta[lane] = 0;
         check_read(c, w, site, s, a, source[lane], source_bytes[lane]);

@@ -57,7 +57,7 @@ struct Issue {
         } else {
             Allocation* a = global_range(c, w, load_site, b.lane, b.source, b.bytes, GRAIN, false);
             if (!a) return false;
-            if (c->checks && (!a->all_written || a->store_launch == c->launch->number))
+            if (c->checks && needs_look(c, a))
                 check_read(c, w, load_site, one_run(b.lane, b.bytes), a, b.source, b.bytes);
         }
         count_bulk(c, load_site, b.from_shared ? Space::SHARED : Space::GLOBAL, b.source, b.bytes, false);

@@ -15,7 +15,7 @@ struct SiteView { u64 requests, sectors, wavefronts, lane_bytes; };
 struct LaunchView {
     const char* kernel;
     u32 grid[3], block[3], dynamic_shared, resident;
-    u64 id, blocks_run, heaviest;
+    u64 id, blocks_run, heaviest, incomplete;
     const u64* counts;
     u64 basic_blocks, sites, allocations;
 };
@@ -184,6 +184,7 @@ void vgc_launch(u64 i, LaunchView* out) {
     memcpy(out->grid, l.grid, 12), memcpy(out->block, l.block, 12);
     out->dynamic_shared = l.dynamic_shared, out->resident = l.resident, out->blocks_run = l.blocks_run;
     out->heaviest = l.heaviest;
+    out->incomplete = l.incomplete;
     out->counts = l.counts.data(), out->basic_blocks = l.counts.size() / 2, out->sites = l.sites.size();
     touched.clear();
     for (u32 a = 0; a < l.traffic.size(); a++)

@@ -48,9 +48,11 @@ struct Allocation {
     bool left_over = false;    // written by earlier calls: what this call has not written it must not read
     bool all_written = false;  // spares the per-byte look-up for inputs
     bool sampled = false;      // written by some blocks of a launch: what is missing says nothing about the kernel
+    bool partial = false;      // the same in this call: what is missing is not known, nor what is computed from it
     Marks writers;             // a ByteState or the mark of the block that wrote the byte
     Marks readers;             // the mark of the block that read the byte, or MANY
     u32 store_launch = 0;      // the last launch that stored here
+    u32 store_launches = 0;    // how many did in this call
     u32 index = 0;
     u32 first_line = 0;        // in the modelled caches: where the host put a buffer must not matter
     std::string name, first;
@@ -270,6 +272,7 @@ struct Context {
     u8* local;
     u64 local_bytes;  // of one thread
     AsyncState* async;  // copies under way; made when the first one is
+    bool incomplete;    // the block read what blocks that do not run would have written: what it stores is not known
     std::vector<Faulty> faulty;
 };
 static_assert(offsetof(Context, counts) == 64 && offsetof(Context, variables) == 72);
@@ -329,6 +332,7 @@ struct LaunchState {
     std::vector<Site> sites;
     std::vector<Traffic> traffic;
     std::vector<Extent> extents;
+    std::atomic<bool> incomplete{false};  // some block read what blocks that did not run would have written
     std::string printed;
     u32 number = 0;                // counts launches, from 1
     std::atomic<bool> any_published{false};

@@ -27,6 +27,10 @@ bool look_at_read(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u
     auto bad = [&](i64 delta, auto lane) -> std::optional<Bad> {
         u64 offset = first + delta - a->base;
         u8 state = state_of(a->writers, offset);
+        if (state == NEVER && a->partial) {
+            become_incomplete(c);
+            return {};
+        }
         if (state == NEVER && !a->all_written && !a->sampled) {
             if (!every(a->writers, first + s.delta[lane()] - a->base, bytes, none_written)) return {};
             return Bad{a->left_over ? Fault::LEFT_OVER : Fault::UNINITIALIZED};
@@ -49,8 +53,8 @@ void check_read(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u64
         if (contested) settle_pages(a, launch, offset, run.bytes);
         bool fine = every(a->writers, offset, run.bytes, [&](const u8* state, u64 count) {
             return !contested       ? marked_written(state, count)
-                   : a->all_written ? mine_or_old(state, count, c->block_mark)
-                                    : only(state, count, WRITTEN, c->block_mark);
+                   : a->all_written && !a->partial ? mine_or_old(state, count, c->block_mark)
+                                                   : only(state, count, WRITTEN, c->block_mark);
         });
         if (!fine && look_at_read(c, w, site, s, a, first, run, bytes)) return;
         if (contested && !s.relaxed) {
@@ -86,7 +90,7 @@ static void look_at_write(Context* c, Warp* w, u32 site, const Site& s, const Al
 void check_write(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u64 first, u32 bytes, const void* data,
                  u32 item) {
     u32 launch = c->launch->number;
-    a->stored = true, a->store_launch = launch;
+    begin_stores(c, a);
     for (u32 n = 0; n < s.runs; n++) {
         Run run = s.run[n];
         u64 offset = first + run.delta - a->base;
@@ -100,7 +104,7 @@ void check_write(Context* c, Warp* w, u32 site, const Site& s, Allocation* a, u6
                         (!was_read || every(a->readers, offset, run.bytes, unread));
             if (!fine) look_at_write(c, w, site, s, a, first, run, bytes, data, item);
         }
-        fill(a->writers, offset, run.bytes, s.relaxed ? (u8)WRITTEN : c->block_mark);
+        mark_stored(c, a, offset, run.bytes, s.relaxed ? (u8)WRITTEN : c->block_mark);
     }
 }
 
@@ -136,13 +140,13 @@ u32 careful_lanes(Context* c, Warp* w, u32 site, const u64* address, u32 mask, u
             pass_caches(c, s, a, first, store);
         }
         if (store) {
-            a->stored = true, a->store_launch = c->launch->number;
+            begin_stores(c, a);
             for (u32 n = 0; n < s.runs; n++) {
                 u64 offset = first + s.run[n].delta - a->base;
                 settle_pages(a, c->launch->number, offset, s.run[n].bytes);
-                fill(a->writers, offset, s.run[n].bytes, c->block_mark);
+                mark_stored(c, a, offset, s.run[n].bytes, c->block_mark);
             }
-        } else if (c->checks && (!a->all_written || a->store_launch == c->launch->number)) {
+        } else if (c->checks && needs_look(c, a)) {
             check_read(c, w, site, s, a, first, bytes);
         }
         left &= ~part;

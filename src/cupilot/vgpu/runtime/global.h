@@ -53,12 +53,32 @@ template <bool STORE>
     u64 offset = first + s.run[0].delta - a->base, bytes = s.run[0].bytes, page = offset / PAGE;
     u32 launch = c->launch->number;
     u8* sectors = a->writers.sectors + offset / SECTOR;
-    bool plain = s.runs == 1 && (offset | bytes) % SECTOR == 0 && offset % PAGE + bytes <= PAGE && !s.relaxed;
+    bool plain = s.runs == 1 && (offset | bytes) % SECTOR == 0 && offset % PAGE + bytes <= PAGE && !s.relaxed && !c->incomplete;
     if (!plain || a->store_launch != launch || a->writers.launches[page] != launch || a->readers.launches[page] == launch)
         return false;
     if (!mine_or_old(sectors, bytes / SECTOR, c->block_mark)) return false;
     fill_state(sectors, bytes / SECTOR, c->block_mark);
     return true;
+}
+
+// Whether a read is to be looked at: not all bytes are written and known, or blocks of this launch write here too.
+inline bool needs_look(const Context* c, const Allocation* a) {
+    return !a->all_written || a->partial || a->store_launch == c->launch->number;
+}
+
+// Put down that the running block stored to a range: by its own mark, or not at all when it computed from what is missing.
+inline void mark_stored(Context* c, Allocation* a, u64 offset, u64 bytes, u8 mark) {
+    a->partial |= c->incomplete, a->sampled |= c->incomplete;
+    fill(a->writers, offset, bytes, c->incomplete ? (u8)NEVER : mark);
+}
+
+// The block read what is missing.
+[[gnu::cold]] inline void become_incomplete(Context* c) { c->incomplete = true, c->launch->incomplete = true; }
+
+inline void begin_stores(const Context* c, Allocation* a) {
+    u32 launch = c->launch->number;
+    a->store_launches += a->store_launch != launch;
+    a->stored = true, a->store_launch = launch;
 }
 
 template <int W, int V, bool STORE>
@@ -80,7 +100,7 @@ inline void global_access(Context* c, Warp* w, u32 site, const u64* address, u32
     count_global(c, s, a, first, mask, BYTES, STORE);
     if (STORE) {
         if (!plain_write(c, s, a, first)) check_write(c, w, site, s, a, first, BYTES, data, W);
-    } else if (c->checks && (!a->all_written || a->store_launch == c->launch->number)) {
+    } else if (c->checks && needs_look(c, a)) {
         check_read(c, w, site, s, a, first, BYTES);
     }
     move_pattern<W, V, STORE>(s, data, [address](int i) { return address[i]; });

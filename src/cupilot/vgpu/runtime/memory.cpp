@@ -168,11 +168,12 @@ u8* reach(Context* c, Warp* w, u32 site, u32 lanes, Space space, u64 address, u3
     u64 offset = address - a->base;
     if (use != Use::WRITE && c->checks && !a->all_written && !a->sampled && !every(a->writers, offset, bytes, marked_written))
         report(c, w, site, lanes, use, Space::GLOBAL, address, bytes, a->left_over ? Fault::LEFT_OVER : Fault::UNINITIALIZED);
+    if (use != Use::WRITE && a->partial && !every(a->writers, offset, bytes, marked_written)) become_incomplete(c);
     if (store) {
         a->stored = true;
         bring_up(a->writers, c->launch->number, offset, bytes, settle_writers);
-        if (!a->all_written)
-            fill(a->writers, offset, bytes, WRITTEN);
+        if (!a->all_written || c->incomplete)
+            mark_stored(c, a, offset, bytes, WRITTEN);
         else if (!every(a->writers, offset, bytes, marked_written))
             fill_never(a->writers, offset, bytes);
     }

@@ -229,7 +229,8 @@ void run_sample(LaunchState& l, u8* params, u64 most) {
     l.blocks_run = sample.started;
     worker.merge();
     if (l.blocks_run < l.blocks)
-        for (Allocation* a : engine().by_index) a->sampled |= a->store_launch == l.number;
+        for (Allocation* a : engine().by_index)
+            if (a->store_launch == l.number) a->sampled = a->partial = true;
 }
 
 void run_all(LaunchState& l, u8* params, u64 most) {
