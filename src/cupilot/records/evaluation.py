@@ -215,13 +215,15 @@ class MemoryOperation:
 class Profile:
     """Everything one call of the wrapper did on the device.
 
-    ``sampled`` says that only some blocks ran and counters were scaled up.
+    ``sampled`` says that only some blocks ran and counters were scaled up.  ``host_seconds`` is the processor time that
+    the wrapper's own host code took on this machine, outside of calls to the CUDA runtime; 0 where it is not measured.
     """
 
     device: str
     launches: tuple[Launch, ...]
     operations: tuple[MemoryOperation, ...] = ()
     sampled: bool = False
+    host_seconds: float = 0.0
 
     def total(self, counter: str) -> float:
         return sum(launch.counter(counter) for launch in self.launches)
