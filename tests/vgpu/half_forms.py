@@ -134,13 +134,13 @@ def _comparison() -> Iterator[Form]:
     yield Form("setp.gt.ftz.f16", "pred", ("f16",) * 2, lambda a, b: flushed(a, "f16") > flushed(b, "f16"))
 
 
-def _near(relative: float) -> Callable[..., bool]:
-    """Off by the documented error and half a step of the format."""
+def _near(relative: float = 0.0, absolute: float = 2.0**-25) -> Callable[..., bool]:
+    """Off by the documented error; a subnormal result by half a step of the format."""
 
     def matches(got: float, wanted: float, *_: float) -> bool:
         if math.isnan(wanted) or math.isinf(wanted):
             return math.isnan(got) if math.isnan(wanted) else got == wanted
-        return abs(got - wanted) <= max(relative * abs(wanted), 2.0**-25)
+        return abs(got - wanted) <= max(relative * abs(wanted), absolute)
 
     return matches
 
@@ -150,14 +150,17 @@ EXPONENTS = (0.0, -0.0, 1.0, -1.0, 0.5, 3.25, -7.5, 10.0, 15.5, 15.9921875, 17.0
 
 
 def _power(x: float, kind: str) -> float:
-    return x if math.isnan(x) or x == math.inf else exact.rounded(2.0 ** min(x, 300.0), kind) if x > -200 else 0.0
+    if math.isnan(x) or x <= -200:
+        return x if math.isnan(x) else 0.0
+    value = 2.0 ** min(x, 300.0)
+    return math.inf if math.isinf(exact.rounded(value, kind)) else value
 
 
 def _approximate() -> Iterator[Form]:
-    for kind, step in (("f16", 2.0**-10.9), ("bf16", 2.0**-7)):
+    for kind, power, tangent in (("f16", 2.0**-9.9, 2.0**-10.987), ("bf16", 2.0**-7, 2.0**-8)):
         ex2 = "ex2.approx.f16" if kind == "f16" else "ex2.approx.ftz.bf16"
-        yield Form(ex2, kind, (kind,), lambda x, k=kind: _power(x, k), _near(2 * step), edges=EXPONENTS)
-        yield Form(f"tanh.approx.{kind}", kind, (kind,), math.tanh, _near(2 * step))
+        yield Form(ex2, kind, (kind,), lambda x, k=kind: _power(x, k), _near(power), edges=EXPONENTS)
+        yield Form(f"tanh.approx.{kind}", kind, (kind,), math.tanh, _near(absolute=tangent))
         for text in (f"{ex2}x2", f"tanh.approx.{kind}x2"):
             # both elements of the packed form are those of the single one
             single = text.removesuffix("x2")

@@ -132,7 +132,7 @@ def _minmax(o: Lanes, i: Instruction, name: str, values: list[str]) -> str:
 
 
 def _special(o: Lanes, i: Instruction, name: str, values: list[str]) -> str:
-    return narrow(o, special_function(o, i.opcode, widen(o, values[0], name)), name)
+    return narrow(o, special_function(o, f"{i.opcode}_{name}", widen(o, values[0], name)), name)
 
 
 def _sign(o: Lanes, i: Instruction, name: str, values: list[str]) -> str:

@@ -1,9 +1,9 @@
 """Floating-point arithmetic of fp32 and fp64 (PTX ISA, "Floating Point Instructions").
 
 ``.ftz`` flushes subnormal inputs and results to zero of the same sign, ``.sat`` clamps to [0, 1]
-with NaN to 0.  Approximate instructions (ex2, lg2, sin, cos, tanh, rcp, rsqrt, div) are within their
-documented error of the true value but not bit-identical to hardware.  Not covered: ``.f32x2``,
-mixed-precision add and fma (sm_100).
+with NaN to 0.  Approximate instructions (ex2, lg2, sin, cos, tanh, rcp, sqrt, rsqrt, div) have the error
+that is documented for them, up to its bound (``runtime/functions.cpp``); they are not bit-identical to
+hardware.  Not covered: ``.f32x2``, mixed-precision add and fma (sm_100).
 """
 
 from __future__ import annotations
@@ -70,11 +70,13 @@ def fma_float(e: Emitter, i: Instruction) -> None:
 
 
 def div_float(e: Emitter, i: Instruction) -> None:
-    """div.rn is exact; div.full and div.approx are computed exactly too, within their bounds."""
+    """div.rn is exact; div.full and div.approx have their documented error."""
     o, kind = lanes_of(e, i), kind_of(e, i)
     a, b = inputs(o, i, kind)
+    if i.has("approx") or i.has("full"):
+        return finish(o, i, o.runtime("vg_div", [a, b], kind, kind, [int(i.has("full"))]), kind)
     mode = mode_of(i)
-    finish(o, i, rounded(o, "div", mode, kind, a, b) if mode else o.op("fdiv", kind, a, b), kind)
+    return finish(o, i, rounded(o, "div", mode, kind, a, b) if mode else o.op("fdiv", kind, a, b), kind)
 
 
 def select_float(o: Lanes, i: Instruction, values: list[str], kind: str) -> str:
@@ -114,6 +116,8 @@ def _root_or_reciprocal(e: Emitter, i: Instruction) -> None:
     if kind == "double" and i.has("approx") and i.has("ftz"):
         return _gross(o, i)
     (a,) = inputs(o, i, kind)
+    if kind == "float" and i.has("approx"):
+        return finish(o, i, special_function(o, i.opcode, a), kind)
     one, mode = o.const(ONE[kind], kind), mode_of(i)
     if mode:
         a = rounded(o, "sqrt", mode, kind, a) if i.opcode == "sqrt" else rounded(o, "div", mode, kind, one, a)
@@ -149,7 +153,7 @@ def _flush_double(o: Lanes, value: str) -> str:
 
 
 def special_function(o: Lanes, name: str, value: str) -> str:
-    """ex2, lg2, sin, cos or tanh of fp32 values, by the runtime."""
+    """An approximate function of fp32 values, or of halves as fp32 (``ex2_f16``), by the runtime."""
     return o.runtime(f"vg_{name}", [value], "float", "float")
 
 
