@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cupilot.errors import StoreError
+from cupilot.errors import DiskFull, StoreError
 
 WAIT_S = 30.0
 """How long another process may keep the file locked."""
@@ -120,7 +120,7 @@ def clear_errors(title: str) -> Iterator[None]:
         raise StoreError(f"{title} holds this already: {error}") from error
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-            raise StoreError(f"{title} cannot be written: the disk is full") from error
+            raise DiskFull(f"{title} cannot be written: the disk is full") from error
         raise StoreError(f"{title} cannot be read or written: {error}") from error
     except sqlite3.DatabaseError as error:
         raise StoreError(f"{title} is damaged: {error}") from error

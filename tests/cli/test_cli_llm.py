@@ -139,7 +139,7 @@ def test_a_run_in_use_is_left_alone(cli: Cli) -> None:
     writer = open_store(Path("there"))
     writer.repeat()
     ran = cli("resume", "there")
-    assert (ran.status, ran.err) == (1, "cupilot: another process is at work on the run in there\n")
+    assert (ran.status, ran.err) == (2, "cupilot: another process is at work on the run in there\n")
     writer.close()
     assert cli("resume", "there").status == 0
 
@@ -149,11 +149,11 @@ def test_a_store_of_an_older_version_is_one_sentence(cli: Cli, monkeypatch: pyte
     monkeypatch.setattr("cupilot.evolution.store.SCHEMA", 3)
     ran = cli("resume", "here")
     said = "cupilot: here/run.sqlite was written by an older version of cupilot (schema 2, this one reads 3)\n"
-    assert (ran.status, ran.err) == (1, said)
+    assert (ran.status, ran.err) == (2, said)
     monkeypatch.undo()
 
 
 def test_a_replay_of_nothing_is_one_sentence(cli: Cli, model: Willing) -> None:
     ran = cli("optimize", "relu.py", *SMALL, "--replay", "nowhere", "--out", "here")
-    assert (ran.status, ran.err) == (1, "cupilot: nowhere holds no run: there is no run.sqlite in it\n")
+    assert (ran.status, ran.err) == (2, "cupilot: nowhere holds no run: there is no run.sqlite in it\n")
     assert not Path("here").exists()

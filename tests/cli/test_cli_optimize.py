@@ -189,8 +189,9 @@ def test_an_internal_error_is_a_sentence(cli: Cli, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(cupilot.evaluation, "Evaluator", lambda *arguments, **more: broken)
     ran = cli("optimize", "relu.py")
-    assert ran.status == 1
+    assert ran.status == 3
     assert ran.err.count("\n") == 1
-    assert ran.err.startswith("cupilot: internal error, ZeroDivisionError: division by zero")
+    assert ran.err.startswith("cupilot: internal error, ZeroDivisionError: division by zero; this is a bug in cupilot")
+    assert json.loads(cli("optimize", "relu.py", "--json", "-").out)["error"]["kind"] == "internal"
     monkeypatch.setenv("CUPILOT_DEBUG", "1")
     assert "Traceback" in cli("optimize", "relu.py").err

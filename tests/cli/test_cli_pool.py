@@ -106,8 +106,8 @@ def test_mistakes_are_one_sentence_and_status_2(
     assert ran.err.count("\n") == 1
 
 
-def test_a_file_that_is_no_pool_is_status_1(cli: Cli) -> None:
+def test_a_file_that_is_no_pool_is_status_2(cli: Cli) -> None:
     Path("text.sqlite").write_text("no database, whatever its name says; " * 10)
     ran = cli("pool", "list", "--pool", "text.sqlite")
-    assert ran.status == 1
+    assert ran.status == 2
     assert ran.err == "cupilot: the pool text.sqlite is damaged: file is not a database\n"

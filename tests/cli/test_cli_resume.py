@@ -35,12 +35,12 @@ def test_times_of_another_gpu_are_not_added(cli: Cli, monkeypatch: pytest.Monkey
     other = SimpleNamespace(name="virtual:sample", spec=replace(SPEC, name="another"))
     monkeypatch.setattr(cupilot.devices, "open_device", lambda *_: other)
     ran = cli("resume", "runs/relu-1")
-    assert (ran.status, ran.err) == (1, "cupilot: runs/relu-1 was begun on sample; virtual:sample is another here\n")
+    assert (ran.status, ran.err) == (2, "cupilot: runs/relu-1 was begun on sample; virtual:sample is another here\n")
 
 
 def test_there_must_be_a_run(cli: Cli) -> None:
     ran = cli("resume", "nowhere")
-    assert (ran.status, ran.err) == (1, "cupilot: nowhere holds no run: there is no run.sqlite in it\n")
+    assert (ran.status, ran.err) == (2, "cupilot: nowhere holds no run: there is no run.sqlite in it\n")
 
 
 def test_a_kernel_of_the_users_own_comes_first(cli: Cli) -> None:

@@ -210,7 +210,7 @@ def test_mistakes_are_one_sentence(cli: Cli, arguments: tuple[str, ...], sentenc
 def test_a_plot_without_the_extra_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     ran = cli("profile", "none.cu", "--task", "none.py", "--plot", "x.svg")
-    assert ran.status == 1
+    assert ran.status == 2
     assert ran.err == "cupilot: charts need the Python package 'vl-convert-python': pip install 'cupilot[report]'\n"
 
 

@@ -99,7 +99,7 @@ def test_a_search_keeps_its_best_and_shows_the_cursor_again(tmp_path: Path) -> N
         with closed_gate(tmp_path):
             screen.program.send_signal(signal.SIGTERM)
             screen.until("stopping: waits for what is under way")
-        assert screen.end() == 0
+        assert screen.end() == 0, screen.text
     assert screen.text.rindex(HIDDEN) < screen.text.rindex(SHOWN)
     assert "stopped: interrupted by the user" in screen.text
     assert "resume: cupilot resume runs/relu-1" in screen.text

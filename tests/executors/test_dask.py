@@ -14,7 +14,7 @@ import pytest
 from odd_evaluators import BRANCHING, DYING
 
 from cupilot.contracts import ExecutorOptions
-from cupilot.errors import MachineError
+from cupilot.errors import MachineError, MissingExtra
 from cupilot.executors import dask, open_executor
 from cupilot.executors._dask_worker import FOLDER, WorkerFolder
 from cupilot.records import TaskSource
@@ -116,5 +116,5 @@ def test_folders_of_killed_programs_are_removed_and_those_in_use_are_not(
 def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, "cupilot.executors.dask")
-    with pytest.raises(MachineError, match=rf"^--executor dask needs the package {package}: pip install 'cupilot\[dis"):
+    with pytest.raises(MissingExtra, match=rf"^--executor dask needs the package {package}: pip install 'cupilot\[dis"):
         open_executor("dask", options(tmp_path))

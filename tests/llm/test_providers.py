@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cupilot.errors import ModelError
-from cupilot.llm import RequestRejected, key_names, open_model, providers
+from cupilot.errors import MissingExtra, MissingKey, UserError
+from cupilot.llm import key_names, open_model, providers
 from cupilot.llm.providers import RESPONSE_FORMATS, parse_model_name
 
 EXPECTED = {
@@ -54,32 +54,32 @@ def test_names(name: str, given: str | None, model: str, url: str) -> None:
     ],
 )
 def test_names_that_are_wrong(name: str, said: str) -> None:
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(UserError, match=said):
         parse_model_name(name)
 
 
 def test_an_address_that_is_none() -> None:
-    with pytest.raises(ModelError, match="'ftp://x' is not a web address"):
+    with pytest.raises(UserError, match="'ftp://x' is not a web address"):
         parse_model_name("local/m", "ftp://x")
 
 
 @pytest.mark.parametrize("keys", [{}, {"OPENAI_API_KEY": "  "}, {"DEEPSEEK_API_KEY": "x"}])
 def test_a_key_that_is_not_set(keys: dict[str, str]) -> None:
     with pytest.raises(
-        RequestRejected, match="openai/gpt-5 needs a key: the environment variable OPENAI_API_KEY is not set"
+        MissingKey, match="openai/gpt-5 needs a key: the environment variable OPENAI_API_KEY is not set"
     ):
         open_model("openai/gpt-5", keys=keys)
 
 
 def test_a_key_that_cannot_be_sent_is_not_shown() -> None:
-    with pytest.raises(RequestRejected, match="cannot be a key") as caught:
+    with pytest.raises(MissingKey, match="cannot be a key") as caught:
         open_model("openai/gpt-5", keys={"OPENAI_API_KEY": "sk-\nsecret"})
     assert "secret" not in str(caught.value)
 
 
 def test_a_missing_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(ModelError, match=r"local/m needs the Python package 'openai': install cupilot\[llm\]"):
+    with pytest.raises(MissingExtra, match=r"local/m needs the Python package 'openai': install cupilot\[llm\]"):
         open_model("local/m@http://127.0.0.1:1/v1", keys={})
 
 

@@ -170,5 +170,5 @@ def test_without_the_package_there_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None)
-    assert main(["mcp"]) == 1
+    assert main(["mcp"]) == 2
     assert capsys.readouterr().err == "cupilot: cupilot mcp needs the package mcp: pip install 'cupilot[mcp]'\n"

@@ -13,7 +13,7 @@ import vl_convert
 from made_runs import HALF, HOSTILE, RUN_INFO, individuals, write_hostile_run, write_run, writing
 from page_reader import Page, read_page
 
-from cupilot.errors import MachineError
+from cupilot.errors import MissingExtra
 from cupilot.gpu import load_spec
 from cupilot.records import Counter, Individual, Profile, Timing
 from cupilot.report import chart, run_report
@@ -240,5 +240,5 @@ def test_a_chart_takes_exactly_what_it_has_places_for() -> None:
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "vl_convert", None)
-    with pytest.raises(MachineError, match=r"pip install .cupilot\[report\]"):
+    with pytest.raises(MissingExtra, match=r"pip install .cupilot\[report\]"):
         chart.drawing_code.__wrapped__()

@@ -111,7 +111,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, package: str)
         (sys.executable, "-c", code, "ui", str(tmp_path)), capture_output=True, text=True, check=False, timeout=60
     )
     said = f"cupilot: the live page needs the Python package {package}: install cupilot[web]\n"
-    assert (done.returncode, done.stderr) == (1, said)
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
+from typing import Any
 
 from cupilot.cli.choices import positive
 from cupilot.cli.environment import llm_key
@@ -50,7 +51,7 @@ def choose_models(name: str | None, model: str | None, roles: list[tuple[str, st
     return ()
 
 
-def show_estimate(asked: SearchOptions, terminal: Terminal) -> None:
+def show_estimate(asked: SearchOptions, terminal: Terminal) -> dict[str, Any]:
     """Calls, tokens and cost before anything is spent: the most it can come to."""
     from cupilot.agents.call_estimate import plan_calls
     from cupilot.evolution.loop import ELITE, REVISIONS
@@ -59,7 +60,7 @@ def show_estimate(asked: SearchOptions, terminal: Terminal) -> None:
     models, limits = dict(asked.models), asked.prompt_limits
     if not models:
         terminal.line("estimate: the expert asks no language model, so nothing is spent")
-        return
+        return {"estimate": {"usd": 0.0, "complete": True}}
     rows, total, known = [], 0.0, True
     most = {"prompt_tokens": limits.prompt_tokens, "reply_tokens": limits.reply_tokens}
     for planned in plan_calls(asked.info(), elite=ELITE, revisions=REVISIONS, **most):
@@ -75,3 +76,4 @@ def show_estimate(asked: SearchOptions, terminal: Terminal) -> None:
     terminal.line(
         f"at most {total:.2f} USD" if known else f"at most {total:.2f} USD for the calls whose price is known"
     )
+    return {"estimate": {"usd": total, "complete": known}}

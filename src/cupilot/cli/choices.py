@@ -11,24 +11,56 @@ from cupilot.records.scope import REQUIREMENTS, TASK
 from cupilot.runs.options import Settings, default_jobs
 
 TIMEOUT_S = 60.0
+LARGEST_COUNT, LONGEST_S, LARGEST_SEED = 10**12, 1e7, 2**63 - 1
+"""Beyond these a number is a slip of the finger, and more than some library below takes."""
 
 
 def positive(text: str) -> int:
     """An argument that is a whole number of at least one."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
+    if (number := _whole(text, LARGEST_COUNT)) is None or number < 1:
+        raise argparse.ArgumentTypeError(f"{short(text)} is not a whole number of at least 1 and at most 10^12")
+    return number
+
+
+def seed(text: str) -> int:
+    """An argument that seeds generators of random numbers."""
+    if (number := _whole(text, LARGEST_SEED)) is None:
+        raise argparse.ArgumentTypeError(f"{short(text)} is not a whole number between 0 and 2^63 - 1")
+    return number
+
+
+def _whole(text: str, largest: int) -> int | None:
+    # lengths first: Python refuses to read very long numbers
+    plain = text.isascii() and text.isdecimal() and len(text) <= len(str(largest))
+    return int(text) if plain and int(text) <= largest else None
 
 
 def seconds(text: str) -> float:
     """An argument that is a positive time."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    value = _number(text)
+    if not 0 < value <= LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{short(text)} is not a positive number of seconds, at most {LONGEST_S:g}")
     return value
+
+
+def amount(text: str) -> float:
+    """An argument that is a positive sum of money."""
+    value = _number(text)
+    if not 0 < value <= LARGEST_COUNT:
+        raise argparse.ArgumentTypeError(f"{short(text)} is not a positive amount")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def short(text: str) -> str:
+    """What was typed, for a message."""
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:

@@ -1,49 +1,94 @@
 """``main``: from the arguments to an exit status.
 
-0: done; 1: a candidate failed, or the machine lacks something; 2: the user's mistake; 130: Ctrl-C
-before there was anything to keep; 143: SIGTERM before there was.  Errors are one sentence on stderr;
-``CUPILOT_DEBUG=1`` adds the traceback.
+0: done, with a verdict where one was asked for; 1: a candidate failed, or the machine lacks something; 2: the user's
+mistake; 3: a bug of ours; 130: Ctrl-C before there was anything to keep; 143: SIGTERM before there was.  Errors are one
+sentence on stderr, and with ``--json`` an object ``{"error": ...}`` as well; ``CUPILOT_DEBUG=1`` adds the traceback.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import pkgutil
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import NoReturn
 
 from cupilot import __version__
 from cupilot.cli import commands
 from cupilot.cli.environment import debugging
+from cupilot.cli.json_output import JsonOutput, chosen_target, mistaken_target, reserved_stdout
 from cupilot.cli.terminal import Terminal, sentence
 from cupilot.cli.termination import STATUS, Terminated, terminable
-from cupilot.errors import CupilotError, UserError
+from cupilot.errors import FAILED, ErrorReport, UserError, error_report
+
+INTERRUPTED, TERMINATED = "interrupted", "terminated"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; never raises but for ``--help`` and ``--version``, which exit."""
+    words = sys.argv[1:] if argv is None else list(argv)
     if isinstance(sys.stdout, TextIOWrapper):
         # a file's name or a failure's words may hold what stdout cannot: say it as stderr does
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        options = make_parser().parse_args(argv)
+        options = make_parser().parse_args(words)
+        target = chosen_target(options)
+    except (UserError, KeyboardInterrupt) as error:
+        with reserved_stdout(mistaken_target(words)) as output:
+            return _complain(error, output)
+    with reserved_stdout(target) as output:
+        return _run(options, output)
+
+
+def _run(options: argparse.Namespace, output: JsonOutput) -> int:
+    """One command; whatever it raises becomes one sentence and a status."""
+    try:
         with terminable():
-            return int(options.run(options, Terminal.of(options)))
-    except Terminated:
-        return _complain("terminated", STATUS)
-    except KeyboardInterrupt:
-        return _complain("interrupted", 130)
-    except UserError as error:
-        return _complain(str(error), 2)
-    except CupilotError as error:
-        return _complain(str(error), 1)
-    except Exception as error:
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return _complain(f"internal error, {text} (CUPILOT_DEBUG=1 shows where)", 1)
+            status = int(options.run(options, Terminal.of(options, output)))
+            if output.target is not None and not output.written:
+                raise AssertionError(f"cupilot {options.command} has written no JSON")
+            _flush()
+            return status
+    except BrokenPipeError:
+        return _reader_is_gone()
+    except BaseException as error:
+        return _complain(error, output)
+
+
+def _complain(error: BaseException, output: JsonOutput) -> int:
+    """Say what is wrong on stderr, and to programs that asked for JSON; returns the exit status."""
+    report = _report(error)
+    with suppress(OSError, ValueError, AttributeError):  # stderr may be closed or full
+        if debugging():
+            traceback.print_exception(error)
+        print(sentence(report.message), file=sys.stderr)
+    output.write_error(report)
+    return report.exit_status
+
+
+def _report(error: BaseException) -> ErrorReport:
+    if isinstance(error, Terminated):
+        return ErrorReport(TERMINATED, TERMINATED, STATUS)
+    if isinstance(error, KeyboardInterrupt):
+        return ErrorReport(INTERRUPTED, INTERRUPTED, 130)
+    return error_report(error)
+
+
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _reader_is_gone() -> int:
+    """Nobody reads what is left to say: end quietly, also when Python flushes stdout at its own end."""
+    with suppress(OSError, ValueError, AttributeError), open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    return FAILED
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,10 +108,3 @@ def make_parser() -> argparse.ArgumentParser:
         module.configure(command)
         command.set_defaults(run=module.run)
     return parser
-
-
-def _complain(text: str, status: int) -> int:
-    if debugging():
-        traceback.print_exc()
-    print(sentence(text), file=sys.stderr)
-    return status

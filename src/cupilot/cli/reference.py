@@ -10,10 +10,25 @@ from cupilot.cli.program import make_parser
 TITLE = "# The command line"
 INTRODUCTION = """Written by `python docs/make_cli.py` from the argument parsers; a test sees to it that it is current.
 
-Exit status: 0, done; 1, a candidate failed, or the machine lacks something; 2, your mistake; 130, Ctrl-C before there
-was anything to keep; 143, SIGTERM before there was. SIGTERM does what Ctrl-C does: a search keeps its best and says how
-to go on. Errors are one sentence on stderr; `CUPILOT_DEBUG=1` adds the traceback. Results go to stdout, or
-to stderr when `--json -` has stdout for JSON. On a terminal long steps show how far they are; in a pipe there are plain
+| Exit status | |
+|---|---|
+| 0 | done; of `evaluate`, `verify`, `optimize`, `resume` and `bench`: with a verdict, and it is good |
+| 1 | a kernel failed, a search found none that is right, or the machine lacks something (a compiler, memory) |
+| 2 | your mistake: options, files that cannot be used, a task that does not load, a missing key or extra |
+| 3 | a bug in cupilot; the sentence says how to report it |
+| 130, 143 | Ctrl-C, SIGTERM, before there was anything to keep |
+
+`cupilot run` ends with the program's own status. SIGTERM does what Ctrl-C does: a search keeps its best and says how
+to go on. Errors are one sentence on stderr; `CUPILOT_DEBUG=1` adds the traceback. Results go to stdout.
+
+`--json FILE` writes one JSON object in every case: the result, whose `failure` (`stage`, `kind`, `message`, `findings`)
+says why a kernel was rejected, or `{"error": {"kind": ..., "message": ...}}` when there is no result. With
+`--json -` the object is all that stdout gets, and everything else goes to stderr, also when an option is mistaken.
+Kinds of errors are `usage`, `task`, `device`, `data`, `store`, `unmatched-task`, `missing-key`, `missing-extra`
+(status 2), `machine`, `toolchain`, `disk-full`, `no-kernel`, `model`, `failed`, `altered`, `not-confirmed` (1),
+`internal` (3), `interrupted` (130) and `terminated` (143).
+
+On a terminal long steps show how far they are; in a pipe there are plain
 lines. `NO_COLOR=1` leaves colours out, `CUPILOT_CACHE` is the folder of builds and of the pool (`~/.cache/cupilot`),
 `CUPILOT_SANDBOX` is how candidates are confined ([honesty.md](honesty.md))."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+import unicodedata
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -16,9 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.status import Status
 from rich.table import Table
 
+from cupilot.cli.json_output import STDOUT, JsonOutput
 from cupilot.contracts import DONE, REFERENCE, Step, Watch
-from cupilot.errors import UserError
-from cupilot.evolution.result import replace_file, to_json
 
 PLAIN_WIDTH = 120
 NARROWEST_NAME = 16
@@ -29,22 +27,21 @@ Tell = Callable[[int, int, str], None]
 class Terminal:
     """Results go to stdout, or to stderr when stdout carries JSON; ``quiet`` leaves only warnings and JSON."""
 
-    def __init__(self, *, json: str | None = None, quiet: bool = False, console: Console | None = None) -> None:
-        self._json = json
+    def __init__(
+        self, *, output: JsonOutput | None = None, quiet: bool = False, console: Console | None = None
+    ) -> None:
+        self._output = output or JsonOutput()
         self._quiet = quiet
-        self._console = console or Console(stderr=json == "-", highlight=False)
+        self._console = console or Console(stderr=self._output.target == STDOUT, highlight=False)
         self._errors = Console(stderr=True, highlight=False)
         for each in (self._console, self._errors):
             if not each.is_terminal:
                 each.width = PLAIN_WIDTH
 
     @staticmethod
-    def of(options: Namespace) -> Terminal:
+    def of(options: Namespace, output: JsonOutput) -> Terminal:
         """The terminal that the options of a command ask for."""
-        json: str | None = getattr(options, "json", None)
-        if json not in (None, "-") and not Path(json).absolute().parent.is_dir():
-            raise UserError(f"--json {json}: there is no folder {Path(json).absolute().parent}")
-        return Terminal(json=json, quiet=getattr(options, "quiet", False))
+        return Terminal(output=output, quiet=getattr(options, "quiet", False))
 
     @property
     def is_live(self) -> bool:
@@ -53,7 +50,7 @@ class Terminal:
 
     def line(self, text: str = "") -> None:
         if not self._quiet:
-            self._console.print(text, markup=False, soft_wrap=True)
+            self._console.print(harmless(text), markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """One sentence on stderr, whatever else is said."""
@@ -126,11 +123,7 @@ class Terminal:
 
     def report(self, data: dict[str, Any]) -> None:
         """The JSON object that ``--json`` asked for, if it did."""
-        if self._json == "-":
-            sys.stdout.write(to_json(data))
-            sys.stdout.flush()
-        elif self._json is not None:
-            replace_file(Path(self._json), to_json(data))
+        self._output.write(data)
 
 
 def _follow(status: Status | None, text: str, step: Step) -> None:
@@ -153,4 +146,20 @@ def _table(
 
 def sentence(text: str) -> str:
     """One line on stderr, whatever line breaks the text had."""
-    return f"cupilot: {' '.join(text.split())}"
+    return f"cupilot: {harmless(' '.join(text.split()))}"
+
+
+def harmless(text: str) -> str:
+    """Text of somebody else's (a compiler, a candidate, a file's name) that cannot steer the terminal.
+
+    Control characters but line breaks and tabs, and halves of characters, are shown as escapes.
+    """
+    return "".join(_escape(character) if _steers(character) else character for character in text)
+
+
+def _steers(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cs", "Cf") and character not in "\n\t"
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")

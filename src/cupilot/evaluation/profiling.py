@@ -41,7 +41,10 @@ class Profiled:
 
 @dataclass(frozen=True)
 class ProfileReport:
-    """What ``cupilot profile --json`` writes; ``failures`` are pairs of a device and why there is nothing about it."""
+    """What ``cupilot profile --json`` writes; ``failures`` are pairs of a device and why there is nothing about it.
+
+    ``failure`` is the first of them, where other commands have theirs.
+    """
 
     task: str
     kernel: str
@@ -49,6 +52,7 @@ class ProfileReport:
     devices: tuple[Profiled, ...]
     failures: tuple[tuple[str, Failure], ...] = ()
     verified: bool = False
+    failure: Failure | None = None
 
 
 class Profiler:

@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 
 from cupilot.contracts import Agents, Brief, Executor, Store
-from cupilot.errors import CupilotError, ModelError
+from cupilot.errors import ModelError, NoKernel
 from cupilot.evolution.budget import Spending
 from cupilot.evolution.development import Assignment, Development, develop
 from cupilot.evolution.evaluation_cache import EvaluationCache
@@ -133,7 +133,7 @@ class Evolution:
         """Search until all epochs are done, or until there is a reason to stop.
 
         Reasons are several generations without a gain, a time within 5 % of ``limit_s``, no new strategy, a spent
-        budget, and Ctrl-C, which keeps the best so far.  A plain kernel that fails is a `CupilotError`: there is
+        budget, and Ctrl-C, which keeps the best so far.  A plain kernel that fails is `NoKernel`: there is
         nothing to start from.
         """
         try:
@@ -182,7 +182,7 @@ class Evolution:
         if not self.ledger.correct:
             failure = self.ledger.all[0].evaluation.failure
             why = "it was not timed" if failure is None else f"{failure.stage}, {failure.kind}: {failure.message}"
-            raise CupilotError(f"the plain kernel for {self.task.name} failed ({why}); there is nothing to start from")
+            raise NoKernel(f"the plain kernel for {self.task.name} failed ({why}); there is nothing to start from")
         self.population = (self.ledger.first,)
         self.report("plain", 0, self.ledger.first)
 

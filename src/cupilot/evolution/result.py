@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cupilot.errors import StoreError
+from cupilot.errors import unwritable
 from cupilot.languages import language_of
 from cupilot.records import Evaluation, Failure, Kernel, RunResult, Strategy, Task, to_plain
 from cupilot.records.verdict import verdict_sentence
@@ -95,8 +95,8 @@ def moves_text(strategy: Strategy) -> str:
 
 
 def to_json(report: dict[str, Any]) -> str:
-    """Standard JSON; numbers that it cannot express (an infinite error, say) become null."""
-    return json.dumps(_finite(report), indent=2, allow_nan=False) + "\n"
+    """Standard JSON; numbers that it cannot express (an infinite error) become null, halves of characters escapes."""
+    return json.dumps(_expressible(report), indent=2, allow_nan=False) + "\n"
 
 
 def write_best(folder: Path, result: RunResult) -> None:
@@ -122,14 +122,16 @@ def replace_file(path: Path, content: str | bytes) -> None:
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+        raise unwritable(path, error) from error
 
 
-def _finite(value: Any) -> Any:
+def _expressible(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return {key: _expressible(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_expressible(item) for item in value]
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

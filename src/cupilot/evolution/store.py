@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from cupilot.database import Database, open_database
-from cupilot.errors import DataError, MachineError, StoreError
+from cupilot.errors import DataError, MachineError, StoreError, unwritable
 from cupilot.records import Individual, Outline, RunInfo, RunResult, from_plain, to_plain
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ def _lock(folder: Path) -> IO[str]:
     try:
         lock = path.open("w", encoding="utf-8")
     except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+        raise unwritable(path, error) from error
     try:
         flock(lock, LOCK_EX | LOCK_NB)
     except OSError as error:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from cupilot.contracts import ExecutorOptions
-from cupilot.errors import MachineError
+from cupilot.errors import MachineError, MissingExtra
 from cupilot.executors import _cluster
 from cupilot.executors._cluster import ClusterExecutor
 from cupilot.executors._offer import Offer, difference, resource_of, stamp, versions
@@ -35,7 +35,7 @@ try:
 
     from cupilot.executors import _dask_worker as worker_side
 except ModuleNotFoundError as missing:
-    raise MachineError(
+    raise MissingExtra(
         f"--executor dask needs the package {missing.name}: pip install 'cupilot[distributed]'"
     ) from missing
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cache
 
 from cupilot.contracts import ExecutorOptions
-from cupilot.errors import MachineError
+from cupilot.errors import MachineError, MissingExtra
 from cupilot.executors._cluster import ClusterExecutor, limit_s
 from cupilot.executors._offer import CUDA, VIRTUAL, Offer, difference, resource_of
 from cupilot.executors._worker import WorkerEvaluator
@@ -25,7 +25,7 @@ from cupilot.records import Evaluation, EvaluationRequest, from_plain, to_plain
 try:
     import ray
 except ModuleNotFoundError as missing:
-    raise MachineError("--executor ray needs the package ray: pip install 'cupilot[ray]'") from missing
+    raise MissingExtra("--executor ray needs the package ray: pip install 'cupilot[ray]'") from missing
 
 LOOK_S = 2.0
 RETRIES = 3

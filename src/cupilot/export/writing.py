@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 import jinja2
 
-from cupilot.errors import StoreError, UserError
+from cupilot.errors import UserError, unwritable
 from cupilot.export import targets
 from cupilot.export.subject import Subject
 
@@ -47,7 +47,7 @@ def export(subject: Subject, name: str, out: Path) -> tuple[Path, ...]:
             (out / path).parent.mkdir(parents=True, exist_ok=True)
             (out / path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise StoreError(f"{out} cannot be written: {error.strerror}") from error
+        raise unwritable(out, error) from error
     return tuple(out / path for path in made)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cupilot.contracts import Reply, Request
 from cupilot.database import open_database
-from cupilot.errors import DataError, StoreError
+from cupilot.errors import DataError, StoreError, unwritable
 from cupilot.llm.recording import RecordedCall, abridged
 from cupilot.llm.role import role_of
 from cupilot.records import from_plain, to_plain
@@ -120,7 +120,7 @@ class JsonLinesCallLog:
                 file.truncate()
                 file.write(line.encode() + b"\n")
         except OSError as error:
-            raise StoreError(f"{self._path} cannot be written: {error.strerror}") from error
+            raise unwritable(self._path, error) from error
         self._rest = ""
 
     def _decode(self, line: str, number: int) -> RecordedCall:

@@ -11,9 +11,8 @@ from threading import BoundedSemaphore
 from typing import Any
 
 from cupilot.contracts import Model
-from cupilot.errors import ModelError
+from cupilot.errors import MissingExtra, MissingKey
 from cupilot.llm.chat import ChatModel
-from cupilot.llm.errors import RequestRejected
 from cupilot.llm.providers import parse_model_name
 from cupilot.llm.retry import RetryingModel
 
@@ -40,9 +39,9 @@ def open_model(
     choice = parse_model_name(name, base_url)
     key = keys.get(choice.provider.key, "").strip()
     if choice.provider.needs_key and not key:
-        raise RequestRejected(f"{choice.name} needs a key: the environment variable {choice.provider.key} is not set")
+        raise MissingKey(f"{choice.name} needs a key: the environment variable {choice.provider.key} is not set")
     if not key.isascii() or not key.isprintable():
-        raise RequestRejected(f"{choice.name}: what is in {choice.provider.key} cannot be a key")
+        raise MissingKey(f"{choice.name}: what is in {choice.provider.key} cannot be a key")
     sdk = _sdk(choice.provider.sdk, choice.name)
     dialect = import_module(f"cupilot.llm.dialects.{choice.provider.sdk}").connect(sdk, choice, key, timeout_s)
     chat = ChatModel(choice, dialect, key, timeout_s, clock)
@@ -53,4 +52,4 @@ def _sdk(package: str, name: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        raise ModelError(f"{name} needs the Python package {package!r}: install cupilot[llm]") from error
+        raise MissingExtra(f"{name} needs the Python package {package!r}: install cupilot[llm]") from error

@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 from types import MappingProxyType
 
-from cupilot.errors import ModelError
+from cupilot.errors import UserError
 from cupilot.records import from_plain
 
 RESPONSE_FORMATS = ("json_schema", "json_object", "none")
@@ -63,16 +63,16 @@ def parse_model_name(name: str, base_url: str | None = None) -> ModelChoice:
     provider_name, slash, rest = name.partition("/")
     known = providers()
     if provider_name not in known:
-        raise ModelError(f"unknown provider {provider_name!r} in {name!r}; known are {', '.join(known)}")
+        raise UserError(f"unknown provider {provider_name!r} in {name!r}; known are {', '.join(known)}")
     # only before a URL: some providers have names such as model@date
     model, *urls = re.split(r"@(?=https?://)", rest, maxsplit=1)
     if not slash or not model:
-        raise ModelError(f"{name!r} names no model; write {provider_name}/NAME")
+        raise UserError(f"{name!r} names no model; write {provider_name}/NAME")
     provider = known[provider_name]
     url = base_url or (urls[0] if urls else provider.base_url)
     if not re.match(r"https?://[^/]", url):
         hint = f"write {provider_name}/{model}@http://HOST:PORT/v1" if not url else f"{url!r} is not a web address"
-        raise ModelError(f"{name!r} needs the address of a server: {hint}")
+        raise UserError(f"{name!r} needs the address of a server: {hint}")
     return ModelChoice(provider_name, provider, model, url)
 
 

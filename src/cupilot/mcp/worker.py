@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from cupilot.errors import CupilotError
+from cupilot.errors import error_report
 from cupilot.mcp.request import ToolRequest
 from cupilot.records import from_plain, to_plain
 
@@ -41,11 +41,8 @@ def handle(tools: Tools, line: str, out: TextIO) -> None:
         request = from_plain(ToolRequest, json.loads(line))
         found = tools.answer(request, lambda text: send(out, PROGRESS, text))
         send(out, ANSWER, to_plain(found))
-    except CupilotError as error:
-        send(out, ERROR, " ".join(str(error).split()))
     except Exception as error:
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        send(out, ERROR, f"internal error, {text}")
+        send(out, ERROR, error_report(error).message)
 
 
 def send(out: TextIO, kind: str, value: object) -> None:

@@ -15,7 +15,7 @@ from importlib.resources import files
 from math import ceil, floor, log10
 from typing import Any
 
-from cupilot.errors import MachineError
+from cupilot.errors import MissingExtra
 
 Scalar = bool | int | float | str | None
 Json = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
@@ -106,7 +106,7 @@ def renderer() -> Any:
     try:
         return import_module("vl_convert")
     except ImportError as error:
-        raise MachineError(
+        raise MissingExtra(
             "charts need the Python package 'vl-convert-python': pip install 'cupilot[report]'"
         ) from error
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from cupilot.errors import DataError, StoreError
+from cupilot.errors import DataError, unwritable
 from cupilot.records import from_plain, to_plain
 from cupilot.records.pool import PoolRecord
 from cupilot.strategies.deck import CARD_NAME, LIMITS, PARAMETER_NAME, PRECISIONS, ZONES
@@ -61,7 +61,7 @@ def write_lines(path: Path, records: Iterable[PoolRecord]) -> int:
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+        raise unwritable(path, error) from error
     return len(lines)
 
 

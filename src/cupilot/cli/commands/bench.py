@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from cupilot.cli.choices import add_device, add_jobs, add_json, add_precision, positive
+from cupilot.cli.choices import add_device, add_jobs, add_json, add_precision, positive, seed
 from cupilot.cli.terminal import Terminal
 
 HELP = "measure the search on a suite of problems"
@@ -17,7 +17,7 @@ def configure(parser: ArgumentParser) -> None:
     level1.add_argument("--budget", metavar="N", type=positive, default=40, help="evaluations per problem (40)")
     level1.add_argument("--resume", action="store_true", help="continue where DIR ends")
     level1.add_argument("--again", action="store_true", help="evaluate the kernels in DIR anew instead of searching")
-    level1.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same results (0)")
+    level1.add_argument("--seed", metavar="N", type=seed, default=0, help="same seed, same results (0)")
     level1.add_argument(
         "--reuse",
         metavar="DIR",

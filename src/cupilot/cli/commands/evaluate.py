@@ -15,6 +15,7 @@ from cupilot.cli.choices import (
     open_chosen,
     requirements,
     seconds,
+    seed,
 )
 from cupilot.cli.terminal import Terminal
 from cupilot.evolution.result import evaluation_report, repeat_report
@@ -38,7 +39,7 @@ def configure(parser: ArgumentParser) -> None:
         "--args", metavar="EXPRESSIONS", default="", help='what to call it with, such as "inputs[0], model.ln.eps"'
     )
     add_precision(parser)
-    parser.add_argument("--seed", metavar="N", type=int, help="of the verification inputs (random, kept in the proof)")
+    parser.add_argument("--seed", metavar="N", type=seed, help="of the verification inputs (random, kept in the proof)")
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")
     add_require(parser, REQUIRED)
     parser.add_argument("--verbose", action="store_true", help="show every comparison and what the verdict rests on")
@@ -54,10 +55,10 @@ def run(options: Namespace, terminal: Terminal) -> int:
     task = load_task(Path(options.task), options.precision)
     device = open_chosen(options.device, terminal)
     # no candidate can know a random seed; the proof tells it afterwards
-    seed = secrets.randbits(32) if options.seed is None else options.seed
+    drawn = secrets.randbits(32) if options.seed is None else options.seed
     with terminal.steps("evaluating") as watch:
         evaluation = evaluate(
-            device, task, kernel, seed=seed, timeout_s=options.timeout, watch=watch,
+            device, task, kernel, seed=drawn, timeout_s=options.timeout, watch=watch,
             require=requirements(options.require, REQUIRED),
         )  # fmt: skip
     show(evaluation, terminal, verbose=options.verbose)

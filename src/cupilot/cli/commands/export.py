@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cupilot.cli.choices import add_precision
+from cupilot.cli.choices import add_json, add_precision
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
 from cupilot.languages import languages, read_kernel
@@ -28,6 +28,7 @@ def configure(parser: ArgumentParser) -> None:
         "--args", metavar="EXPRESSIONS", default="", help='what to call it with, such as "inputs[0], model.ln.eps"'
     )
     add_precision(parser)
+    add_json(parser)
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
@@ -36,12 +37,14 @@ def run(options: Namespace, terminal: Terminal) -> int:
     load_target(options.to)  # a mistake in the name is said before anything is done
     subject = subject_of_options(options)
     out = Path(options.out or f"{subject.name}-{options.to}")
-    for path in export(subject, options.to, out):
-        terminal.line(str(path))
+    written = [str(path) for path in export(subject, options.to, out)]
+    for path in written:
+        terminal.line(path)
     if subject.recorded is None:
         terminal.warn(f"{options.kernel} is not verified here: cupilot evaluate does that")
     elif subject.recorded.standing in ADVICE:
         terminal.warn(f"{subject.name} is {ADVICE[subject.recorded.standing]}")
+    terminal.report({"task": subject.name, "target": options.to, "files": written, "verified": bool(subject.recorded)})
     return 0
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cupilot.cli.environment import cache_folder, sandbox_choice
 from cupilot.cli.terminal import Terminal
-from cupilot.errors import MachineError
+from cupilot.errors import MissingExtra
 
 HELP = "serve coding agents (Model Context Protocol)"
 
@@ -24,7 +24,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace, terminal: Terminal) -> int:
     if find_spec("mcp") is None:
-        raise MachineError("cupilot mcp needs the package mcp: pip install 'cupilot[mcp]'")
+        raise MissingExtra("cupilot mcp needs the package mcp: pip install 'cupilot[mcp]'")
     from cupilot.mcp.server import make_server
 
     # there is nothing to keep, and reading standard input, which a thread does, cannot be interrupted

@@ -13,10 +13,12 @@ from cupilot.cli.choices import (
     add_json,
     add_precision,
     add_require,
+    amount,
     choose_device,
     positive,
     requirements,
     seconds,
+    seed,
     settings_of,
 )
 from cupilot.cli.run_table import show_result
@@ -38,7 +40,7 @@ def configure(parser: ArgumentParser) -> None:
     add_models(parser)
     parser.add_argument("--kernel", metavar="FILE", help="start from this kernel instead of a plain one")
     add_precision(parser)
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same result (0)")
+    parser.add_argument("--seed", metavar="N", type=seed, default=0, help="same seed, same result (0)")
     parser.add_argument("--population", metavar="N", type=positive, default=8, help="individuals kept (8)")
     parser.add_argument("--generations", metavar="N", type=positive, default=4, help="after the first population (4)")
     parser.add_argument(
@@ -64,7 +66,7 @@ def configure(parser: ArgumentParser) -> None:
     caps.add_argument("--max-time", metavar="S", type=seconds, help="wall time")
     caps.add_argument("--max-device-time", metavar="S", type=seconds, help="time spent evaluating")
     caps.add_argument("--max-tokens", metavar="N", type=positive, help="of language models, in and out")
-    caps.add_argument("--max-usd", metavar="X", type=float, help="for language models whose price is known")
+    caps.add_argument("--max-usd", metavar="X", type=amount, help="for language models whose price is known")
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
@@ -100,7 +102,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
         replay=None if options.replay is None else Path(options.replay),
     )
     if options.estimate:
-        show_estimate(asked, terminal)
+        terminal.report(show_estimate(asked, terminal))
         return 0
     result = optimize(asked, settings_of(options), TerminalObserver(terminal))
     show_result(result, terminal, path, options.device)

@@ -73,7 +73,12 @@ def run(options: Namespace, terminal: Terminal) -> int:
         about = f"{Path(options.kernel).name} for {task.name}"
         draw([profiled for profiled, _ in found], plot, len(devices) > 1, about, terminal)
     report = ProfileReport(
-        task.name, kernel.digest, task.precision, tuple(profiled for profiled, _ in found), tuple(failures)
+        task.name,
+        kernel.digest,
+        task.precision,
+        tuple(profiled for profiled, _ in found),
+        tuple(failures),
+        failure=failures[0][1] if failures else None,
     )
     terminal.report(to_plain(report))
     return 1 if failures else 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from cupilot.cli.choices import add_json
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
 from cupilot.evolution.bench_results import RESULTS_JSON
@@ -21,6 +22,7 @@ REPORT = "report.html"
 def configure(parser: ArgumentParser) -> None:
     parser.add_argument("folder", metavar="RUN", help="the folder of a run, or of cupilot bench level1")
     parser.add_argument("--out", metavar="FILE.html", help=f"what to write ({REPORT} in the folder)")
+    add_json(parser)
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
@@ -40,4 +42,5 @@ def run(options: Namespace, terminal: Terminal) -> int:
     text = run_report(folder) if holds_run(folder) else suite_report(folder)
     replace_file(out, text)
     terminal.line(f"report: {out}")
+    terminal.report({"report": str(out)})
     return 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cupilot.cli.commands import optimize
 from cupilot.cli.environment import ui_token
 from cupilot.cli.terminal import Terminal
-from cupilot.errors import MachineError, UserError
+from cupilot.errors import MissingExtra, UserError
 
 if TYPE_CHECKING:
     from cupilot.ui.new_run_form import FormChoices
@@ -41,7 +41,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
         package = str(error.name).partition(".")[0]
         if package not in PACKAGES:
             raise
-        raise MachineError(f"the live page needs the Python package {package}: install cupilot[web]") from error
+        raise MissingExtra(f"the live page needs the Python package {package}: install cupilot[web]") from error
     root = Path(RUNS if options.folder is None else options.folder)
     if options.folder is None:
         root.mkdir(exist_ok=True)

@@ -32,16 +32,19 @@ def run(options: Namespace, terminal: Terminal) -> int:
     proof = recorded.proof
     task = task_from_source(recorded.task_source, recorded.task, recorded.precision, where=recorded.task)
     if digest(recorded.kernel.source) != proof.source or digest(task.source) != proof.task:
-        terminal.warn(f"{path} has been altered: its sources are not those that its proof was made of")
+        text = f"{path} has been altered: its sources are not those that its proof was made of"
+        terminal.report({"confirmed": False, "error": {"kind": "altered", "message": text}})
+        terminal.warn(text)
         return 1
     device = open_chosen(recorded.device, terminal)
     with terminal.steps("evaluating once more") as watch:
         evaluation = evaluate(device, task, recorded.kernel, seed=proof.seed, timeout_s=recorded.timeout_s, watch=watch)
     show(evaluation, terminal)
-    terminal.report(evaluation_report(evaluation))
     for text in differences(proof, evaluation.proof) if evaluation.proof is not None else ():
         terminal.line(f"not as it was: {text}")
     problem = contradiction(recorded.timing, evaluation)
+    error = {"error": {"kind": "not-confirmed", "message": problem}} if problem else {}
+    terminal.report(evaluation_report(evaluation) | {"confirmed": not problem} | error)
     if problem:
         terminal.warn(f"{path} is not confirmed: {problem}")
         return 1
