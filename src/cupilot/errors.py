@@ -9,6 +9,7 @@ what the machine lacks, and for our own bugs::
     │   ├── TaskError        the task file does not load, or is not in KernelBench form
     │   ├── DeviceError      unknown device, or one that is not usable here
     │   ├── DataError        a data file (card, spec, recipe) has an unknown or missing key
+    │   ├── CacheError       the cache folder cannot be written, or is full
     │   └── UnmatchedTask    the expert has no recipe for this task
     ├── MachineError         the machine lacks something (compiler, CUDA wheels, disk)
     │   └── ToolchainMissing nvcc, ptxas or a C++ compiler was not found
@@ -37,6 +38,10 @@ class DeviceError(UserError):
 
 class DataError(UserError):
     """A data file has an unknown, missing or ill-typed entry."""
+
+
+class CacheError(UserError):
+    """The folder of builds cannot be made, written or read, or its disk is full."""
 
 
 class UnmatchedTask(UserError):

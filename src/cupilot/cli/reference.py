@@ -14,7 +14,8 @@ Exit status: 0, done; 1, a candidate failed, or the machine lacks something; 2, 
 was anything to keep; 143, SIGTERM before there was. SIGTERM does what Ctrl-C does: a search keeps its best and says how
 to go on. Errors are one sentence on stderr; `CUPILOT_DEBUG=1` adds the traceback. Results go to stdout, or
 to stderr when `--json -` has stdout for JSON. On a terminal long steps show how far they are; in a pipe there are plain
-lines. `NO_COLOR=1` leaves colours out, `CUPILOT_CACHE` is the folder of builds and of the pool (`~/.cache/cupilot`),
+lines. `NO_COLOR=1` leaves colours out, `CUPILOT_CACHE` is the folder of builds and of the pool
+(`$XDG_CACHE_HOME/cupilot`, else `~/.cache/cupilot`),
 `CUPILOT_SANDBOX` is how candidates are confined ([honesty.md](honesty.md))."""
 
 
