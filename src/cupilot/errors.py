@@ -9,6 +9,7 @@ what the machine lacks, and for our own bugs::
     │   ├── TaskError        the task file does not load, or is not in KernelBench form
     │   ├── DeviceError      unknown device, or one that is not usable here
     │   ├── DataError        a data file (card, spec, recipe) has an unknown or missing key
+    │   ├── CacheError       the cache folder cannot be written, or is full
     │   ├── UnmatchedTask    the expert has no recipe for this task
     │   ├── MissingKey       a language model needs a key that is not set
     │   ├── MissingExtra     an optional Python package is not installed
@@ -67,6 +68,12 @@ class DataError(UserError):
     """A data file has an unknown, missing or ill-typed entry."""
 
     kind = "data"
+
+
+class CacheError(UserError):
+    """The folder of builds cannot be made, written or read, or its disk is full."""
+
+    kind = "cache"
 
 
 class UnmatchedTask(UserError):

@@ -6,6 +6,7 @@ import pytest
 
 from cupilot.errors import UserError
 from cupilot.records import Failure
+from cupilot.toolchain.cache import MANIFEST
 from cupilot.toolchain.cuda import Cuda
 from cupilot.toolchain.program import LIBRARY, RESOURCES, BuiltProgram, ProgramSource, build_program
 
@@ -48,7 +49,7 @@ def test_builds_are_kept_by_the_content_of_files_and_headers(tmp_path: Path, cud
     small = build()
     # of two kernels with one name, the one that needs more decides
     assert dict(small.resources)["_Z4samePf"].static_shared_bytes == 256
-    assert sorted(path.name for path in small.library.parent.iterdir()) == [LIBRARY, RESOURCES]
+    assert sorted(path.name for path in small.library.parent.iterdir()) == [MANIFEST, LIBRARY, RESOURCES]
     stamp = small.library.stat().st_mtime_ns
     assert build() == small
     assert small.library.stat().st_mtime_ns == stamp

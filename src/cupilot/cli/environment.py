@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from cupilot.errors import UserError
+
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "DEEPSEEK_API_KEY", "OPENROUTER_API_KEY")
 
 
@@ -13,9 +15,19 @@ def debugging() -> bool:
 
 
 def cache_folder() -> Path:
-    """Where builds are kept between runs: ``$CUPILOT_CACHE``, else ``~/.cache/cupilot``."""
-    chosen = os.environ.get("CUPILOT_CACHE")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "cupilot"
+    """Where builds are kept between runs: ``$CUPILOT_CACHE``, else ``cupilot`` in the user's folder of caches.
+
+    That is ``$XDG_CACHE_HOME`` if it is an absolute path (XDG Base Directory Specification), else ``~/.cache``.
+    """
+    if chosen := os.environ.get("CUPILOT_CACHE"):
+        return Path(chosen)
+    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if shared.is_absolute():
+        return shared / "cupilot"
+    try:
+        return Path.home() / ".cache" / "cupilot"
+    except RuntimeError:
+        raise UserError("there is no home folder for the cache: set CUPILOT_CACHE to a folder") from None
 
 
 def sandbox_choice() -> str:

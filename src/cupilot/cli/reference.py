@@ -24,12 +24,13 @@ to go on. Errors are one sentence on stderr; `CUPILOT_DEBUG=1` adds the tracebac
 `--json FILE` writes one JSON object in every case: the result, whose `failure` (`stage`, `kind`, `message`, `findings`)
 says why a kernel was rejected, or `{"error": {"kind": ..., "message": ...}}` when there is no result. With
 `--json -` the object is all that stdout gets, and everything else goes to stderr, also when an option is mistaken.
-Kinds of errors are `usage`, `task`, `device`, `data`, `store`, `unmatched-task`, `missing-key`, `missing-extra`
+Kinds of errors are `usage`, `task`, `device`, `data`, `cache`, `store`, `unmatched-task`, `missing-key`, `missing-extra`
 (status 2), `machine`, `toolchain`, `disk-full`, `no-kernel`, `model`, `failed`, `altered`, `not-confirmed` (1),
 `internal` (3), `interrupted` (130) and `terminated` (143).
 
 On a terminal long steps show how far they are; in a pipe there are plain
-lines. `NO_COLOR=1` leaves colours out, `CUPILOT_CACHE` is the folder of builds and of the pool (`~/.cache/cupilot`),
+lines. `NO_COLOR=1` leaves colours out, `CUPILOT_CACHE` is the folder of builds and of the pool
+(`$XDG_CACHE_HOME/cupilot`, else `~/.cache/cupilot`),
 `CUPILOT_SANDBOX` is how candidates are confined ([honesty.md](honesty.md))."""
 
 

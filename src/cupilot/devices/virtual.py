@@ -55,7 +55,7 @@ class VirtualDevice:
         self._cache = cache
         self._cuda = find_cuda()
         self._bubblewrap = chosen(sandbox).program
-        self._target = Target(f"sm_{round(min(max(spec.capability, OLDEST), NEWEST) * 10)}", cache)
+        self._target = Target(f"sm_{round(min(max(spec.capability, OLDEST), NEWEST) * 10)}", cache, sandbox=sandbox)
         self._runtime: Path | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="cupilot-")
         self._files: dict[int, Path] = {}

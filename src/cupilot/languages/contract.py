@@ -60,11 +60,13 @@ class Target:
 
     ``arch`` is the compilers' name of the GPU, such as ``sm_80``.  Builds are kept below ``cache``, by content.
     ``runtime`` is the CUDA runtime of a real GPU; None for a virtual one, whose worker process has its own.
+    ``sandbox`` is how compilers are confined: auto, bubblewrap or landlock.
     """
 
     arch: str
     cache: Path
     runtime: Path | None = None
+    sandbox: str = "auto"
 
 
 class CandidateFailed(CupilotError):

@@ -87,24 +87,37 @@ def command_line(
     folder: Path,
     writable: Sequence[Path] = (),
     report: int | None = None,
+    visible: Sequence[Path] | None = None,
 ) -> tuple[str, ...]:
     """The command line that starts ``command`` in ``folder``, which it may write like those in ``writable``.
 
     The folders must exist, and their paths must have no symbolic links, which bubblewrap would follow in the wrong
-    place.  ``report`` is a descriptor for bubblewrap's own report.
+    place.  ``report`` is a descriptor for bubblewrap's own report.  Where ``visible`` is given, there are no files but
+    these; devices and the system's view of processes are not there either.
     """
     binds = [word for path in (folder, *writable) for word in ("--bind", str(path), str(path))]
     return (
-        program, "--ro-bind", "/", "/",
-        # devices do not work on the mount above; arrays may be in shared memory, but nothing is made there
-        "--dev", "/dev", "--ro-bind-try", "/dev/shm", "/dev/shm",
-        # root may change the system's settings without any capability
-        "--proc", "/proc", "--ro-bind-try", "/proc/sys", "/proc/sys",
-        *binds, "--remount-ro", "/dev",
+        program, *(_WHOLE_SYSTEM if visible is None else _only(visible)), *binds,
+        *(("--remount-ro", "/dev") if visible is None else ()),
         "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--new-session",
         *(("--json-status-fd", str(report)) if report is not None else ()),
         "--chdir", str(folder), "--", *command,
     )  # fmt: skip
+
+
+_WHOLE_SYSTEM = (
+    "--ro-bind", "/", "/",
+    # devices do not work on the mount above; arrays may be in shared memory, but nothing is made there
+    "--dev", "/dev", "--ro-bind-try", "/dev/shm", "/dev/shm",
+    # root may change the system's settings without any capability
+    "--proc", "/proc", "--ro-bind-try", "/proc/sys", "/proc/sys",
+)  # fmt: skip
+
+
+def _only(places: Sequence[Path]) -> list[str]:
+    """Those of the places that are there, outer folders first so that none hides another."""
+    kept = sorted({str(place) for place in places if place.exists()})
+    return ["--dev-bind", "/dev/null", "/dev/null", *(word for at in kept for word in ("--ro-bind", at, at))]
 
 
 def run_boxed(
@@ -115,11 +128,12 @@ def run_boxed(
     environment: Mapping[str, str],
     limits: Limits = USUAL,
     writable: Sequence[Path] = (),
+    visible: Sequence[Path] | None = None,
 ) -> Ended:
     """`run_limited` through bubblewrap, or without it when no program is given; its own processes count as tasks.
 
-    Folders in ``writable`` are made if they are not there.  Raises `MachineError` when bubblewrap fails, which is not
-    the candidate's fault.
+    ``visible`` is as in `command_line`.  Folders in ``writable`` are made if they are not there.  Raises
+    `MachineError` when bubblewrap fails, which is not the candidate's fault.
     """
     if not program:
         return run_limited(command, folder, timeout_s, environment, limits)
@@ -127,7 +141,7 @@ def run_boxed(
         path.mkdir(parents=True, exist_ok=True)
     with TemporaryFile() as report:
         places = [path.resolve() for path in (folder, *writable)]
-        line = command_line(program, command, places[0], places[1:], report.fileno())
+        line = command_line(program, command, places[0], places[1:], report.fileno(), visible)
         ended = run_limited(line, folder, timeout_s, environment, limits, (report.fileno(),))
         report.seek(0)
         told = report.read()

@@ -74,6 +74,29 @@ def confine(readable: Iterable[Path], writable: Iterable[Path] = (), *, threads:
     )
 
 
+def confine_tools(readable: Iterable[Path], writable: Iterable[Path]) -> tuple[Measure, ...]:
+    """Restrict this process and the programs that it starts: compilers and others that read a candidate's source.
+
+    They may read and execute what is named and write their folder; of the system nothing else is there, not even
+    Python.  They run no code of the candidate's, so they may start processes.
+    """
+    readable, writable, version = tuple(readable), tuple(writable), landlock_version()
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    return (
+        _measure("end with parent", _end_with_parent),
+        _measure("privileges", _no_new_privileges),
+        _measure("open files", _limit_files),
+        _measure("network", _own_network),
+        _measure(
+            "files",
+            lambda: _landlock(version, readable, writable, EXECUTE) if version else _read_only_mounts(writable),
+        ),
+        _measure("capabilities", lambda: _drop_capabilities(keep_reading=bool(version))),
+        _measure("system calls", _filter_tools),
+    )
+
+
 def confinement(through: Sequence[str] = ()) -> tuple[Measure, ...]:
     """What `confine` achieves on this machine, tried in a process of its own.
 
@@ -198,14 +221,14 @@ def landlock_version() -> int:
         return 0
 
 
-def _landlock(version: int, readable: Sequence[Path], writable: Sequence[Path]) -> str:
+def _landlock(version: int, readable: Sequence[Path], writable: Sequence[Path], execute: int = 0) -> str:
     handled = (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
     network = BIND_AND_CONNECT_TCP if version >= 4 else 0
     scope = SIGNALS_AND_ABSTRACT_SOCKETS if version >= 6 else 0
     attributes = struct.pack("QQQ", handled, network, scope)
     rules = _system_call(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
     try:
-        for paths, rights in ((readable, READ), (writable, WRITE | READ)):
+        for paths, rights in ((readable, READ | execute), (writable, WRITE | READ)):
             for path in paths:
                 _allow(rules, path, rights & handled)
         _allow(rules, Path("/dev/null"), READ_FILE | WRITE_FILE)
@@ -278,6 +301,12 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "add_key": (248, 217), "request_key": (249, 218), "personality": (135, 92),
 }  # fmt: skip
 
+# what compilers and linkers do: they start each other, and give files modes and times
+TOOLS_NEED = frozenset({
+    "fork", "vfork", "execve", "setpriority", "sched_setaffinity", "chmod", "fchmod", "fchmodat",
+    "fchmodat2", "utime", "utimes", "futimesat", "utimensat", "alarm", "setitimer",
+})  # fmt: skip
+
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 CLONE, CLONE3, NEW_THREAD = (56, 220), 435, 0x00010000
 KILL, TGKILL, PRLIMIT, SECCOMP = (62, 129), (234, 131), (302, 261), (317, 277)
@@ -292,45 +321,65 @@ def _filter_calls(threads: bool) -> str:
     if machine not in MACHINES:
         raise OSError(errno.ENOSYS, f"the system calls of {machine} are not known here")
     column, architecture = MACHINES[machine]
-    code = _filter(column, architecture, os.getpid(), threads)
+    _install(_filter(column, architecture, os.getpid(), threads), column)
+    return "no new processes" + ("" if threads else " or threads") + ", sockets or reach to other processes"
+
+
+def _filter_tools() -> str:
+    machine = os.uname().machine
+    if machine not in MACHINES:
+        raise OSError(errno.ENOSYS, f"the system calls of {machine} are not known here")
+    column, architecture = MACHINES[machine]
+    refused = [number for name, pair in REFUSED.items() if name not in TOOLS_NEED and (number := pair[column])]
+    _install([*_checked_calls(architecture, refused), _step(RETURN, ALLOW)], column)
+    return "no sockets or reach to other processes"
+
+
+def _install(code: Sequence[bytes], column: int) -> None:
     instructions = ctypes.create_string_buffer(b"".join(code), 8 * len(code))
     program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(instructions))
     # mode: a filter; flag: for all threads at once
     if _system_call(SECCOMP[column], 1, 1, program) != 0:
         raise OSError(errno.ESRCH, "another thread has a filter of its own")
-    return "no new processes" + ("" if threads else " or threads") + ", sockets or reach to other processes"
+
+
+def _step(operation: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+    """One instruction for the kernel's packet filter: jumps count the instructions that are left out."""
+    return struct.pack("HBBI", operation, yes, no, value)
+
+
+def _checked_calls(architecture: int, refused: Sequence[int]) -> list[bytes]:
+    """The beginning of every filter: the number of the call is loaded, and those refused have returned."""
+    return [
+        _step(LOAD, ARCHITECTURE), _step(EQUAL, architecture, 1, 0), _step(RETURN, END_PROCESS),
+        _step(LOAD, NUMBER),
+        _step(AT_LEAST, OTHER_ABI, 0, 1), _step(RETURN, REFUSE),
+        *(line for number in refused for line in (_step(EQUAL, number, 0, 1), _step(RETURN, REFUSE))),
+    ]  # fmt: skip
 
 
 def _filter(column: int, architecture: int, process: int, threads: bool) -> list[bytes]:
-    """A program for the kernel's packet filter: jumps count the instructions that are left out."""
-
-    def step(operation: int, value: int, yes: int = 0, no: int = 0) -> bytes:
-        return struct.pack("HBBI", operation, yes, no, value)
-
     def first_argument(call: int, test: int, *values: int) -> list[bytes]:
         """Allow a call only when its first argument passes the test with one of the values."""
-        tests = [line for value in values for line in (step(test, value, 0, 1), step(RETURN, ALLOW))]
+        tests = [line for value in values for line in (_step(test, value, 0, 1), _step(RETURN, ALLOW))]
         return [
-            step(EQUAL, call, 0, len(tests) + 2),
-            step(LOAD, FIRST_ARGUMENT),
+            _step(EQUAL, call, 0, len(tests) + 2),
+            _step(LOAD, FIRST_ARGUMENT),
             *tests,
-            step(RETURN, REFUSE),
+            _step(RETURN, REFUSE),
         ]
 
     refused = [number for pair in REFUSED.values() if (number := pair[column]) is not None]
     refused += [] if threads else [CLONE[column]]
     return [
-        step(LOAD, ARCHITECTURE), step(EQUAL, architecture, 1, 0), step(RETURN, END_PROCESS),
-        step(LOAD, NUMBER),
-        step(AT_LEAST, OTHER_ABI, 0, 1), step(RETURN, REFUSE),
-        *(line for number in refused for line in (step(EQUAL, number, 0, 1), step(RETURN, REFUSE))),
+        *_checked_calls(architecture, refused),
         # its flags lie in memory, where a filter cannot look; C libraries then fall back to clone
-        step(EQUAL, CLONE3, 0, 1), step(RETURN, ABSENT),
+        _step(EQUAL, CLONE3, 0, 1), _step(RETURN, ABSENT),
         *first_argument(CLONE[column], ANY_BIT, NEW_THREAD),
         *first_argument(KILL[column], EQUAL, process),
         *first_argument(TGKILL[column], EQUAL, process),
         *first_argument(PRLIMIT[column], EQUAL, 0, process),
-        step(RETURN, ALLOW),
+        _step(RETURN, ALLOW),
     ]  # fmt: skip
 
 

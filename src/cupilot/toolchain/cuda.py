@@ -50,6 +50,17 @@ def find_host_compiler() -> Path:
     )
 
 
+def find_nvdisasm(cuda: Cuda) -> Path | None:
+    """The disassembler beside nvcc; of the pip wheels, it may be installed in another place."""
+    try:
+        spec = find_spec(PACKAGE)
+    except ModuleNotFoundError:
+        spec = None
+    wheels = [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
+    roots: list[Path] = [cuda.root, *(wheels if cuda.root in wheels else [])]
+    return next((root / "bin" / "nvdisasm" for root in roots if (root / "bin" / "nvdisasm").is_file()), None)
+
+
 def _wheel_root() -> Path:
     try:
         spec = find_spec(PACKAGE)

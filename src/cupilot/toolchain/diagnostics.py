@@ -27,6 +27,11 @@ _NO_LIBRARY = re.compile(
     r" is undefined"
 )
 _NO_HEADER = re.compile(r'(?:cannot open source file "(?P<edg>[^"]+)"|error: (?P<gcc>\S+): No such file or directory)')
+# what a source asks for by its path, and the sandbox does not show: headers, and files of the assembler's
+_OUTSIDE = re.compile(
+    r"error: (?P<header>(?:[/~]|\.\.)\S*): (?:No such file|Permission denied|Is a directory)"
+    r"|(?:Error: file not found|Error: can't open|can't open|cannot open)[: ]+(?P<data>\S+)"
+)
 _AMBIGUOUS = re.compile(r"error: .*(?:more than one .* (?:matches|applies)|ambiguous)")
 _NO_OPERATOR = re.compile(r"no operator .* matches.*\n\s*operand types are: (?P<operands>.*\bat::Tensor\b.*)")
 
@@ -66,6 +71,9 @@ def is_ambiguous(log: str) -> bool:
 def compile_failure(log: str, main_file: str) -> Failure:
     """Names a missing host call as such; everything else is the first error as the compiler words it."""
     errors, first = compile_errors(log, main_file), _ERROR.search(log)
+    if outside := _OUTSIDE.search(log):
+        path = outside["header"] or outside["data"]
+        return Failure("build", "forbidden-include", f"a kernel must not include {path!r}", log)
     if first is None:
         return Failure.of("build", (Finding("compile-error", first_line(log)),), log)
     context = _context(log, first)

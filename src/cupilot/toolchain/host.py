@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from cupilot.errors import MachineError
-from cupilot.toolchain.cache import digest, publish, scratch_beside
+from cupilot.toolchain.cache import digest, is_kept, publish, refuse_full_disk, scratch_beside
 from cupilot.toolchain.cuda import find_host_compiler
 from cupilot.toolchain.diagnostics import compile_errors
 from cupilot.toolchain.process import run
@@ -33,7 +33,7 @@ def build_host_library(
     """
     compiler, known = find_host_compiler(), _known(flags, headers)
     library = host_library(name, sources, out_dir, flags=flags, headers=headers)
-    if not library.is_file():
+    if not is_kept(library.parent):
         with ThreadPoolExecutor() as pool:
             made = [pool.submit(_object, compiler, path, out_dir, known, flags, timeout_s) for path in sources]
             for done, _ in enumerate(as_completed(made), start=1):
@@ -65,7 +65,7 @@ def _object(
     """One source compiled, so that a change costs one file."""
     final = out_dir / digest([*known, source.name, source.read_bytes()])
     name = f"{source.stem}.o"
-    if not final.is_dir():
+    if not is_kept(final):
         _make([compiler, *FLAGS, "-c", source.resolve(), *flags, "-o", name], source.name, final, timeout_s)
     return final / name
 
@@ -76,6 +76,7 @@ def _make(command: Sequence[str | Path], what: str, final: Path, timeout_s: floa
         if finished is None:
             raise MachineError(f"The compiler did not finish {what} within {timeout_s:g} s.")
         if finished.status != 0:
+            refuse_full_disk(scratch, finished.output)
             raise MachineError(f"{what} does not compile: {_first_line(finished.output)}")
         publish(scratch, final)
 

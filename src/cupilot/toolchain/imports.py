@@ -14,11 +14,13 @@ import re
 import shutil
 import struct
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from cupilot.errors import MachineError
 from cupilot.records import Failure
+from cupilot.sandbox.bubblewrap import AUTO
+from cupilot.sandbox.tools import Step, run_tools
 from cupilot.toolchain.names import readable
-from cupilot.toolchain.process import run
 
 ONLY = "a candidate may only call the CUDA runtime and the C++ standard library"
 NO_FILES = "a candidate has no files"
@@ -114,13 +116,13 @@ SYSTEM_CALL = re.compile(r"^\s*[0-9a-f]+:\s+(syscall|sysenter|int\s+\$0x80|svc\b
 SYSTEM_CALL_BYTES = re.compile(rb"\x0f\x05|\x0f\x34|\xcd\x80")
 
 
-def guard_failure(library: Path) -> Failure | None:
+def guard_failure(library: Path, sandbox: str = AUTO) -> Failure | None:
     """Why a built candidate is not run at all, or None."""
     if redefined := redefined_calls(library):
         return Failure(
             "guard", "redefined", f"the candidate has its own {redefined[0]}, which is the runtime's to define"
         )
-    if forbidden := forbidden_imports(library):
+    if forbidden := forbidden_imports(library, sandbox):
         return Failure("guard", "forbidden-call", forbidden[0], "\n".join(forbidden))
     return None
 
@@ -130,7 +132,7 @@ def redefined_calls(library: Path) -> tuple[str, ...]:
     return tuple(sorted(name for name in _Image(library).functions() if CUDA_CALL.fullmatch(name)))
 
 
-def forbidden_imports(library: Path) -> tuple[str, ...]:
+def forbidden_imports(library: Path, sandbox: str = AUTO) -> tuple[str, ...]:
     """A sentence for everything that the library would call or do and must not; none for honest code."""
     image = _Image(library)
     found = [sentence for name in image.imports() if (sentence := _verdict(name))]
@@ -138,7 +140,7 @@ def forbidden_imports(library: Path) -> tuple[str, ...]:
         found.append("the host code can change its own instructions: a candidate may not")
     # only a disassembler knows whether bytes are an instruction; without these bytes it is not needed
     may = image.machine != X86_64 or SYSTEM_CALL_BYTES.search(image.code())
-    if may and (instruction := _system_call(library)):
+    if may and (instruction := _system_call(library, sandbox)):
         found.append(f"the host code enters the system by the instruction {instruction}: {ONLY}")
     return tuple(dict.fromkeys(found))
 
@@ -164,11 +166,17 @@ def _is_plain(name: str) -> bool:
     return typed is not None and typed[1] + (typed[2] or "") in MATHS
 
 
-def _system_call(library: Path) -> str:
+def _system_call(library: Path, sandbox: str) -> str:
     """The first instruction that enters the system; nothing where there is no disassembler."""
     tool = shutil.which("objdump")
-    listing = run([tool, "-d", "--no-show-raw-insn", library.resolve()], library.parent, 60) if tool else None
-    found = SYSTEM_CALL.search(listing.output) if listing is not None else None
+    if tool is None:
+        return ""
+    with TemporaryDirectory(prefix="cupilot-") as name:
+        shutil.copyfile(library, Path(name, "library"))
+        step = Step("objdump", (tool, "-d", "--no-show-raw-insn", "library"), output="listing")
+        ended = run_tools([step], Path(name), [Path(tool).parent, Path(tool).resolve().parent], 60, sandbox=sandbox)
+        done = ended.steps and ended.failed is None
+        found = SYSTEM_CALL.search(Path(name, "listing").read_text(errors="replace")) if done else None
     return found[1] if found else ""
 
 

@@ -1,29 +1,49 @@
-"""A candidate's source to a shared library, its PTX and its resources; every success is kept by content."""
+"""A candidate's source to a shared library, its PTX and its resources; every success is kept by content.
+
+The source is not trusted, so all of its compilers run confined (`cupilot.sandbox.tools`): they see the toolchain, the
+source and nothing else, and use bounded memory, time and disk.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from zlib import compress
 
 from cupilot.contracts import Built
 from cupilot.errors import MachineError
 from cupilot.records import Failure, Finding, Kernel, Resources, from_plain, to_plain
-from cupilot.toolchain.cache import digest, folder_digest, publish, scratch_beside
-from cupilot.toolchain.cuda import Cuda
+from cupilot.sandbox.bubblewrap import AUTO
+from cupilot.sandbox.tools import TOOL_LIMITS as LIMITS
+from cupilot.sandbox.tools import Step, StepEnded, ToolsEnded, run_tools
+from cupilot.toolchain.cache import digest, folder_digest, is_kept, publish, refuse_full_disk, scratch_beside
+from cupilot.toolchain.commands import (
+    CICC,
+    NVCC,
+    Commands,
+    find_commands,
+    module_name,
+    readable_places,
+    search_environment,
+)
+from cupilot.toolchain.cuda import Cuda, find_nvdisasm
 from cupilot.toolchain.diagnostics import compile_errors, compile_failure, is_ambiguous
-from cupilot.toolchain.process import run
 from cupilot.toolchain.ptxas import first_error as first_ptxas_error
 from cupilot.toolchain.ptxas import read_report
 from cupilot.toolchain.source import forwarded_headers, no_such_entry, translation_unit
 
 INCLUDE = Path(__file__).parent / "include"
 
-SOURCE, UNIT, KEEP, HEADERS, LIBRARY, PTX, CUBIN, RESOURCES = (
-    "kernel.cu", "unit.cu", "keep", "headers", "kernel.so", "kernel.ptx", "kernel.cubin", "resources.json",
+SOURCE, UNIT, KEEP, HEADERS, LIBRARY, PTX, CUBIN, LISTING, RESOURCES = (
+    "kernel.cu", "unit.cu", "keep", "headers", "kernel.so", "kernel.ptx", "kernel.cubin", "kernel.sass.z",
+    "resources.json",
 )  # fmt: skip
+PTXAS, NVDISASM, SASS_TEXT = "ptxas", "nvdisasm", "kernel.sass"
 
 # -O1 is for host code only: device code is optimised fully by default, and wrappers have nothing to gain.
 # Hidden symbols keep two candidates in one process from sharing the header's state.
@@ -32,17 +52,21 @@ FLAGS = (
     "-lineinfo", "--expt-relaxed-constexpr", "--extended-lambda",
 )  # fmt: skip
 PTXAS_FLAGS = ("-v", "-O3", "-lineinfo")
+# data flow analysis, which takes most of the time, only adds labels of indirect branches
+NVDISASM_FLAGS = ("--no-dataflow", "-gp", "-hex", "-c")
 # What PyTorch compiles extensions with.  Without them more sources compile, so they are a second attempt: where
 # conversions between float and __half make a call ambiguous.
 PYTORCH_FLAGS = (
     "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
     "-D__CUDA_NO_HALF2_OPERATORS__",
 )  # fmt: skip
+_NO_MEMORY = re.compile(r"out of memory|virtual memory exhausted|[Cc]annot allocate memory|std::bad_alloc")
 
 
 def build_kernel(
     kernel: Kernel, arch: str, out_dir: Path, cuda: Cuda, *,
     link: Sequence[Path] = (), flags: Sequence[str] = (), timeout_s: float = 180, file: str = SOURCE,
+    sandbox: str = AUTO,
 ) -> Built | Failure:  # fmt: skip
     """Compile for ``arch`` (such as ``sm_80``) into ``out_dir/<digest>``, or take what is there already.
 
@@ -55,12 +79,10 @@ def build_kernel(
         return made
     kernel, unit = made
     final = out_dir / _address(kernel, unit, arch, cuda, link, flags)
-    if not final.is_dir():
-        deadline_s = time.monotonic() + timeout_s
+    if not is_kept(final):
         with scratch_beside(final) as scratch:
             _write_sources(kernel, unit, scratch, cuda)
-            failure = _compile(kernel, _command(kernel, arch, cuda, link, flags), scratch, deadline_s, file)
-            failure = failure or _assemble(arch, scratch, cuda, deadline_s, flags)
+            failure = _Build(kernel, arch, cuda, tuple(link), tuple(flags), scratch, file, sandbox).run(timeout_s)
             if failure is not None:
                 return failure
             publish(scratch, final)
@@ -74,26 +96,6 @@ def _address(kernel: Kernel, unit: str, arch: str, cuda: Cuda, link: Sequence[Pa
     return digest((kernel.source, kernel.entry, unit, arch, *compiler, *ours, *flags, *linked))
 
 
-def _command(
-    kernel: Kernel, arch: str, cuda: Cuda, link: Sequence[Path], flags: Sequence[str]
-) -> tuple[str | Path, ...]:
-    virtual = arch.replace("sm_", "compute_")
-    target = ("-gencode", f"arch={virtual},code={virtual}", f"--frandom-seed={kernel.digest}")
-    linked = [part for path in map(Path.resolve, link) for part in _linked(path)]
-    files = ("-I", INCLUDE, "-I", HEADERS, "--keep", "--keep-dir", KEEP, UNIT, "-o", LIBRARY)
-    # the language standard can be given once
-    ours = [flag for flag in FLAGS if not (flag.startswith("-std") and any(f.startswith("-std") for f in flags))]
-    return (cuda.nvcc, "-ccbin", cuda.host_compiler, *ours, *flags, *target, *files, *linked)
-
-
-def _linked(library: Path) -> tuple[str, ...]:
-    """By its name, because nvcc knows no files whose names end with a version."""
-    return (
-        f"-L{library.parent}", "-Xlinker", "--no-as-needed", f"-l:{library.name}",
-        "-Xlinker", f"-rpath={library.parent}",
-    )  # fmt: skip
-
-
 def _write_sources(kernel: Kernel, unit: str, scratch: Path, cuda: Cuda) -> None:
     (scratch / SOURCE).write_text(kernel.source, encoding="utf-8", newline="")
     (scratch / UNIT).write_text(unit, encoding="utf-8")
@@ -105,50 +107,118 @@ def _write_sources(kernel: Kernel, unit: str, scratch: Path, cuda: Cuda) -> None
             (scratch / HEADERS / name).write_text(text)
 
 
-def _compile(
-    kernel: Kernel, command: Sequence[str | Path], scratch: Path, deadline_s: float, file: str
-) -> Failure | None:
-    finished = run(command, scratch, deadline_s - time.monotonic())
-    if finished is not None and finished.status != 0 and is_ambiguous(finished.output):
-        again = run((*command, *PYTORCH_FLAGS), scratch, deadline_s - time.monotonic())
-        finished = again if again is not None and again.status == 0 else finished
-    if finished is None:
-        return _too_slow("nvcc")
-    if finished.status != 0:
-        return _nvcc_failure(kernel, finished.output, file)
-    ptx = (scratch / KEEP / UNIT).with_suffix(".ptx").read_text(encoding="utf-8")
-    # line tables name the source as the user knows it, not the folder it was compiled in
-    (scratch / PTX).write_text(ptx.replace(f"{scratch.resolve()}/", ""), encoding="utf-8")
-    for name in (KEEP, HEADERS):
-        shutil.rmtree(scratch / name)
-    return None
+class _Build:
+    """One build in its scratch folder."""
+
+    def __init__(
+        self, kernel: Kernel, arch: str, cuda: Cuda, link: tuple[Path, ...], flags: tuple[str, ...], scratch: Path,
+        file: str, sandbox: str,
+    ) -> None:  # fmt: skip
+        self._kernel, self._arch, self._cuda = kernel, arch, cuda
+        self._link, self._flags = link, flags
+        self._scratch, self._file, self._sandbox = scratch.resolve(), file, sandbox
+
+    def run(self, timeout_s: float) -> Failure | None:
+        deadline_s = time.monotonic() + timeout_s
+        ended = self._attempt((), deadline_s)
+        if ended.failed is not None and is_ambiguous(ended.log):
+            again = self._attempt(PYTORCH_FLAGS, deadline_s)
+            ended = again if again.steps and again.failed is None else ended
+        failure = self._failure(ended)
+        if failure is None:
+            self._finish(ended)
+        return failure
+
+    def _attempt(self, defines: Sequence[str], deadline_s: float) -> ToolsEnded:
+        arguments = _arguments(self._arch, self._cuda, self._link, self._flags)
+        commands = find_commands(self._cuda, arguments, UNIT)
+        given = [*(flag for flag in self._flags if _is_define(flag)), *defines]
+        if commands.module_id:
+            (self._scratch / commands.module_id).write_text(module_name(UNIT, self._kernel.digest))
+        steps = [*commands.of(self._kernel.digest, given), *self._assembly(commands)]
+        places = readable_places(self._cuda, INCLUDE, *(path.resolve().parent for path in self._link))
+        return run_tools(
+            steps, self._scratch, places, deadline_s - time.monotonic(),
+            sandbox=self._sandbox, limits=LIMITS, environment=search_environment(self._cuda),
+        )  # fmt: skip
+
+    def _assembly(self, commands: Commands) -> tuple[Step, ...]:
+        """The PTX as it is kept, with line tables that name the source as the user knows it; its machine code."""
+        made = CICC if commands.module_id else NVCC
+        folder = re.sub(r"([\\.*\[\]^$|])", r"\\\1", f"{self._scratch}/")
+        kept = Path(KEEP, UNIT).with_suffix(".ptx")
+        registers = [flag for flag in self._flags if flag.startswith("--maxrregcount")]
+        ptxas = (str(self._cuda.ptxas), *PTXAS_FLAGS, *registers, f"-arch={self._arch}", PTX, "-o", CUBIN)
+        steps = (
+            Step("ptx", ("sed", f"s|{folder}||g", str(kept)), (made,), output=PTX),
+            Step(PTXAS, ptxas, ("ptx",)),
+        )
+        tool = find_nvdisasm(self._cuda)
+        if tool is None:
+            return steps
+        command = (str(tool), *NVDISASM_FLAGS, CUBIN)
+        return (*steps, Step(NVDISASM, command, (PTXAS,), output=SASS_TEXT, optional=True))
+
+    def _failure(self, ended: ToolsEnded) -> Failure | None:
+        failed = ended.failed
+        if ended.timed_out:
+            return Failure("build", "time-out", "the compiler did not finish in the time given")
+        if ended.excess or (failed is not None and _NO_MEMORY.search(failed.log)):
+            return Failure("build", "limit", f"the compiler {ended.excess or 'ran out of memory'}")
+        if failed is None:
+            return None
+        refuse_full_disk(self._scratch, failed.log)
+        if failed.name == PTXAS:
+            error = Finding("compile-error", f"ptxas: {first_ptxas_error(failed.log)}")
+            return Failure.of("build", (error,), failed.log)
+        return self._compiler_failure(ended, failed)
+
+    def _compiler_failure(self, ended: ToolsEnded, failed: StepEnded) -> Failure:
+        output = "".join(step.log for step in ended.steps[: ended.steps.index(failed) + 1])
+        if "nvcc fatal" in output:
+            raise MachineError(f"nvcc does not run as asked: {output.strip().partition(chr(10))[0]}")
+        log = output.replace(f"{INCLUDE}/", "").replace(f"{self._scratch}/", "")
+        errors = compile_errors(log)
+        if errors and errors[0].file == UNIT and f'"{self._kernel.entry}" is undefined' in errors[0].text:
+            return no_such_entry(self._kernel, log)
+        if not log.strip() and failed.status is not None and failed.status < 0:
+            name = signal.Signals(-failed.status).name
+            return Failure("build", "compile-error", f"the compiler ({failed.name}) was ended by {name}", log)
+        return compile_failure(log, self._file)
+
+    def _finish(self, ended: ToolsEnded) -> None:
+        report = read_report(ended.of(PTXAS).log)
+        (self._scratch / RESOURCES).write_text(json.dumps(to_plain(report), indent=1))
+        listing = self._scratch / SASS_TEXT
+        if listing.is_file():
+            (self._scratch / LISTING).write_bytes(compress(listing.read_bytes(), 1))
+            listing.unlink()
+        for name in (KEEP, HEADERS):
+            shutil.rmtree(self._scratch / name)
 
 
-def _nvcc_failure(kernel: Kernel, output: str, file: str) -> Failure:
-    if "nvcc fatal" in output:
-        raise MachineError(f"nvcc does not run as asked: {output.strip().partition(chr(10))[0]}")
-    log = output.replace(f"{INCLUDE}/", "")
-    errors = compile_errors(log)
-    if errors and errors[0].file == UNIT and f'"{kernel.entry}" is undefined' in errors[0].text:
-        return no_such_entry(kernel, log)
-    return compile_failure(log, file)
+def _arguments(arch: str, cuda: Cuda, link: Sequence[Path], flags: Sequence[str]) -> tuple[str, ...]:
+    """For nvcc, but for what belongs to the candidate alone."""
+    virtual = arch.replace("sm_", "compute_")
+    linked = [part for path in map(Path.resolve, link) for part in _linked(path)]
+    files = ("-I", INCLUDE, "-I", HEADERS, "--keep", "--keep-dir", KEEP, UNIT, "-o", LIBRARY)
+    given = [flag for flag in flags if not _is_define(flag)]
+    # the language standard can be given once
+    ours = [flag for flag in FLAGS if not (flag.startswith("-std") and any(f.startswith("-std") for f in given))]
+    target = ("-gencode", f"arch={virtual},code={virtual}")
+    return tuple(map(str, ("-ccbin", cuda.host_compiler, *ours, *given, *target, *files, *linked)))
 
 
-def _assemble(arch: str, scratch: Path, cuda: Cuda, deadline_s: float, flags: Sequence[str]) -> Failure | None:
-    registers = [flag for flag in flags if flag.startswith("--maxrregcount")]
-    command: list[str | Path] = [cuda.ptxas, *PTXAS_FLAGS, *registers, f"-arch={arch}", PTX, "-o", CUBIN]
-    finished = run(command, scratch, deadline_s - time.monotonic())
-    if finished is None:
-        return _too_slow("ptxas")
-    if finished.status != 0:
-        error = Finding("compile-error", f"ptxas: {first_ptxas_error(finished.output)}")
-        return Failure.of("build", (error,), finished.output)
-    (scratch / RESOURCES).write_text(json.dumps(to_plain(read_report(finished.output)), indent=1))
-    return None
+def _is_define(flag: str) -> bool:
+    return flag.startswith(("-D", "-U"))
 
 
-def _too_slow(tool: str) -> Failure:
-    return Failure("build", "time-out", f"{tool} did not finish in the time given")
+def _linked(library: Path) -> tuple[str, ...]:
+    """By its name, because nvcc knows no files whose names end with a version."""
+    return (
+        f"-L{library.parent}", "-Xlinker", "--no-as-needed", f"-l:{library.name}",
+        "-Xlinker", f"-rpath={library.parent}",
+    )  # fmt: skip
 
 
 def _load(kernel: Kernel, folder: Path) -> Built:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cupilot.errors import MachineError, UserError
 from cupilot.records import Failure, Finding, Resources, from_plain, to_plain
-from cupilot.toolchain.cache import digest, publish, scratch_beside
+from cupilot.toolchain.cache import digest, is_kept, publish, refuse_full_disk, scratch_beside
 from cupilot.toolchain.cuda import Cuda
 from cupilot.toolchain.diagnostics import compile_errors, first_line
 from cupilot.toolchain.process import run
@@ -72,7 +72,7 @@ def build_program(
     known = _digest(source, arch, cuda)
     listing = out_dir / f"{known}.json"
     final = _kept(out_dir, known, listing)
-    if final is None or not final.is_dir():
+    if final is None or not is_kept(final):
         deadline_s = time.monotonic() + timeout_s
         with scratch_beside(listing) as scratch:
             headers = _make(source, known, arch, cuda, scratch, deadline_s)
@@ -150,6 +150,7 @@ def _make(
     if finished is None:
         return _too_slow("the linker")
     if finished.status != 0:
+        refuse_full_disk(scratch, finished.output)
         return Failure("build", "link-error", _link_message(finished.output), finished.output)
     (scratch / RESOURCES).write_text(json.dumps(to_plain(larger_resources(kernels)), indent=1))
     for number in range(len(source.files)):
@@ -179,6 +180,7 @@ def _compile(
     if finished is None:
         return _too_slow("nvcc")
     if finished.status != 0:
+        refuse_full_disk(folder, finished.output)
         return _nvcc_failure(finished.output)
     ptx = folder / f"{path.stem}.ptx"
     return _assemble(ptx, arch, cuda, deadline_s) if ptx.is_file() else ()

@@ -14,20 +14,27 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from zlib import decompress
 
-from cupilot.errors import DataError
+from cupilot.errors import CacheError, DataError
 from cupilot.records import from_plain, to_plain
 from cupilot.records.evaluation import SassAccess, SassFunction, SassLine
+from cupilot.sandbox.bubblewrap import AUTO
+from cupilot.sandbox.tools import Step as ToolStep
+from cupilot.sandbox.tools import run_tools
 from cupilot.toolchain import warp_path
-from cupilot.toolchain.cache import digest, publish, scratch_beside
-from cupilot.toolchain.cuda import PACKAGE, Cuda
-from cupilot.toolchain.process import run
+from cupilot.toolchain.cache import digest, is_kept, publish, scratch_beside
+from cupilot.toolchain.commands import readable_places
+from cupilot.toolchain.cuda import Cuda, find_nvdisasm
+from cupilot.toolchain.nvcc import CUBIN, LISTING, NVDISASM, NVDISASM_FLAGS, SASS_TEXT
 from cupilot.toolchain.warp_path import PLAIN, Control, Step, line_costs
 
 RESULT = "sass.json"
@@ -102,7 +109,9 @@ class _PtxAccess:
     base: str
 
 
-def kernel_sass(cubin: Path, ptx: str, cuda: Cuda, out_dir: Path, timeout_s: float = 20) -> tuple[SassFunction, ...]:
+def kernel_sass(
+    cubin: Path, ptx: str, cuda: Cuda, out_dir: Path, timeout_s: float = 20, sandbox: str = AUTO
+) -> tuple[SassFunction, ...]:
     """The functions of a PTX text and the widths of its accesses in the cubin made from it; kept by content.
 
     Nothing when there is no nvdisasm beside the compiler, or when it fails or takes too long: counters then stay
@@ -114,34 +123,35 @@ def kernel_sass(cubin: Path, ptx: str, cuda: Cuda, out_dir: Path, timeout_s: flo
     ours = (Path(__file__).read_bytes(), Path(warp_path.__file__).read_bytes())
     parts = (*ours, str(tool), str(tool.stat().st_size), ptx, cubin.read_bytes())
     final = out_dir / digest(parts)
-    try:
-        if not final.is_dir() and not _disassemble(tool, cubin, ptx, final, timeout_s):
-            return ()
-        return from_plain(tuple[SassFunction, ...], json.loads((final / RESULT).read_text()), RESULT)
-    except (OSError, ValueError, DataError):  # a full disk, a damaged file, a tool that does not start
-        return ()
+    if is_kept(final):
+        with suppress(OSError, ValueError, DataError):  # damaged in this very moment
+            return from_plain(tuple[SassFunction, ...], json.loads((final / RESULT).read_text()), RESULT)
+    listing = _listing(tool, cubin, cuda, timeout_s, sandbox)
+    found = match(ptx, read_sass(listing)) if listing else ()
+    if listing:
+        with suppress(CacheError):  # what cannot be kept is made again
+            _keep(found, final)
+    return found
 
 
-def _disassemble(tool: Path, cubin: Path, ptx: str, final: Path, timeout_s: float) -> bool:
-    # data flow analysis, which takes most of the time, only adds labels of indirect branches
-    finished = run([tool, "--no-dataflow", "-gp", "-hex", "-c", cubin.resolve()], cubin.parent, timeout_s)
-    if finished is None or finished.status != 0:
-        return False
+def _listing(tool: Path, cubin: Path, cuda: Cuda, timeout_s: float, sandbox: str) -> str:
+    """What nvdisasm says: a build has kept it beside the cubin; nothing when it fails or takes too long."""
+    kept = cubin.with_name(LISTING)
+    if kept.is_file():
+        return decompress(kept.read_bytes()).decode(errors="replace")
+    with TemporaryDirectory(prefix="cupilot-") as name:
+        step = ToolStep(NVDISASM, (str(tool), *NVDISASM_FLAGS, CUBIN), output=SASS_TEXT)
+        shutil.copyfile(cubin, Path(name, CUBIN))
+        ended = run_tools([step], Path(name), readable_places(cuda, tool.parent), timeout_s, sandbox=sandbox)
+        if ended.failed is not None or not ended.steps:
+            return ""
+        return Path(name, SASS_TEXT).read_text(errors="replace")
+
+
+def _keep(found: tuple[SassFunction, ...], final: Path) -> None:
     with scratch_beside(final) as scratch:
-        (scratch / RESULT).write_text(json.dumps(to_plain(match(ptx, read_sass(finished.output)))))
+        (scratch / RESULT).write_text(json.dumps(to_plain(found)))
         publish(scratch, final)
-    return True
-
-
-def find_nvdisasm(cuda: Cuda) -> Path | None:
-    """The disassembler beside nvcc; of the pip wheels, it may be installed in another place."""
-    try:
-        spec = find_spec(PACKAGE)
-    except ModuleNotFoundError:
-        spec = None
-    wheels = [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
-    roots: list[Path] = [cuda.root, *(wheels if cuda.root in wheels else [])]
-    return next((root / "bin" / "nvdisasm" for root in roots if (root / "bin" / "nvdisasm").is_file()), None)
 
 
 # --- the two texts ------------------------------------------------------------------------------

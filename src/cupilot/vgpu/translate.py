@@ -26,6 +26,8 @@ from cupilot.vgpu.emit import Emitter, KernelCode
 from cupilot.vgpu.ptx.parse import PtxError, parse_module
 from cupilot.vgpu.ptx.syntax import Function, Module
 
+DIGEST_BYTES = 32
+
 
 class Translator:
     """Compiles kernels for this machine; native code stays alive as long as this object."""
@@ -166,14 +168,22 @@ def _engine_digest() -> str:
 
 
 def _load(path: Path | None) -> tuple[KernelCode, bytes] | None:
-    """What was kept; anything unreadable is made again."""
+    """What was kept; anything unreadable, changed or of another kernel is made again."""
     if path is None:
         return None
     try:
-        code, native = pickle.loads(path.read_bytes())  # as trusted as the native code in it
+        kept = path.read_bytes()
+        if kept[:DIGEST_BYTES] != _digest(path, kept[DIGEST_BYTES:]):
+            return None
+        code, native = pickle.loads(kept[DIGEST_BYTES:])  # as trusted as the native code in it
     except (OSError, pickle.UnpicklingError, EOFError, AttributeError, ValueError, TypeError, ImportError):
         return None
     return code, native
+
+
+def _digest(path: Path, data: bytes) -> bytes:
+    """Of the content and of the name, which says what it was made from."""
+    return sha256(path.name.encode() + data).digest()
 
 
 def _keep(path: Path, code: KernelCode, native: bytes) -> None:
@@ -181,7 +191,8 @@ def _keep(path: Path, code: KernelCode, native: bytes) -> None:
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=path.parent, prefix=".making-", delete=False) as draft:
-            draft.write(pickle.dumps((code, native)))
+            made = pickle.dumps((code, native))
+            draft.write(_digest(path, made) + made)
         os.replace(draft.name, path)
 
 

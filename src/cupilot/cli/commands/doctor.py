@@ -89,8 +89,7 @@ def pytorch() -> Iterator[Part]:
 
 
 def compiler() -> Iterator[Part]:
-    from cupilot.toolchain.cuda import find_cuda
-    from cupilot.toolchain.sass import find_nvdisasm
+    from cupilot.toolchain.cuda import find_cuda, find_nvdisasm
 
     cuda = find_cuda()
     yield Part("nvcc", OK, cuda.version)

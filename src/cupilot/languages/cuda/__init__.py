@@ -67,16 +67,18 @@ class Cuda:
 
     def build(self, kernel: Kernel, target: Target, load: Attempt) -> Built | Failure:
         runtime = () if target.runtime is None else (target.runtime,)
-        built = build_kernel(kernel, target.arch, target.cache / "kernels", toolkit(), link=runtime)
+        kept = target.cache / "kernels"
+        built = build_kernel(kernel, target.arch, kept, toolkit(), link=runtime, sandbox=target.sandbox)
         if isinstance(built, Failure) or runtime:
             return built
-        return guard_failure(built.library) or built
+        return guard_failure(built.library, target.sandbox) or built
 
     def run(self, built: Built, target: Target, attempt: Attempt) -> Results:
         return attempt(built)
 
     def sass(self, built: Built, target: Target) -> tuple[SassFunction, ...]:
-        return kernel_sass(built.library.with_name(CUBIN), built.ptx, toolkit(), target.cache / "sass")
+        cubin, kept = built.library.with_name(CUBIN), target.cache / "sass"
+        return kernel_sass(cubin, built.ptx, toolkit(), kept, sandbox=target.sandbox)
 
     def program(self, library: Path, folder: Path) -> Program:
         return CudaProgram(library)

@@ -20,7 +20,7 @@ from cupilot.languages.modelnew.extension import Extension, Source, build_extens
 from cupilot.languages.modelnew.record import Assembly, read_assembly
 from cupilot.records import Failure, Kernel, from_plain, to_plain
 from cupilot.records.evaluation import SassFunction
-from cupilot.toolchain.cache import digest, publish, scratch_beside
+from cupilot.toolchain.cache import digest, is_kept, publish, scratch_beside
 from cupilot.toolchain.imports import guard_failure
 from cupilot.toolchain.nvcc import CUBIN, PTX
 from cupilot.toolchain.ptxas import larger_resources
@@ -40,7 +40,7 @@ def build_file(kernel: Kernel, target: Target, load: Attempt) -> Built | Failure
     if isinstance(bare, Failure):
         return bare
     asked = target.cache / FOLDER / digest(("asked", kernel.digest, target.arch))
-    if not asked.is_dir():
+    if not is_kept(asked):
         (result,) = load(bare)
         if isinstance(result, Failure) and result.kind != "unbuilt":
             return result
@@ -74,7 +74,8 @@ def sass_of(built: Built, target: Target) -> tuple[SassFunction, ...]:
     found: dict[str, SassFunction | None] = {}
     for path in read_assembly(built.library).files():
         ptx = path.with_name(PTX).read_text(encoding="utf-8")
-        for function in kernel_sass(path.with_name(CUBIN), ptx, toolkit(), target.cache / "sass"):
+        cubin, kept = path.with_name(CUBIN), target.cache / "sass"
+        for function in kernel_sass(cubin, ptx, toolkit(), kept, sandbox=target.sandbox):
             same = found.get(function.name, function) == function
             found[function.name] = function if same else None
     return tuple(function for function in found.values() if function is not None)
@@ -105,14 +106,14 @@ def _bare(kernel: Kernel, target: Target) -> Built | Failure:
 
 
 def _library(extension: Extension, target: Target) -> Built | Failure:
-    built = build_extension(extension, target.arch, target.cache / "kernels", toolkit())
-    return built if isinstance(built, Failure) else guard_failure(built.library) or built
+    built = build_extension(extension, target.arch, target.cache / "kernels", toolkit(), target.sandbox)
+    return built if isinstance(built, Failure) else guard_failure(built.library, target.sandbox) or built
 
 
 def _recorded(built: Built, assembly: Assembly, target: Target) -> Built:
     text = json.dumps(to_plain(assembly))
     final = target.cache / FOLDER / digest((text,))
-    if not final.is_dir():
+    if not is_kept(final):
         with scratch_beside(final) as scratch:
             (scratch / RECORD).write_text(text, encoding="utf-8")
             publish(scratch, final)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cupilot.contracts import Built
 from cupilot.records import Failure, Kernel, to_plain
+from cupilot.sandbox.bubblewrap import AUTO
 from cupilot.toolchain.cache import digest
 from cupilot.toolchain.cuda import Cuda
 from cupilot.toolchain.nvcc import build_kernel
@@ -54,7 +55,7 @@ class Extension:
         return digest((json.dumps(to_plain(self)),))
 
 
-def build_extension(extension: Extension, arch: str, out_dir: Path, cuda: Cuda) -> Built | Failure:
+def build_extension(extension: Extension, arch: str, out_dir: Path, cuda: Cuda, sandbox: str = AUTO) -> Built | Failure:
     """One library with all functions as entries; failures are those of `build_kernel`, with the extension's name."""
     host, device = (without_comments("\n".join(s.text for s in part)) for part in (extension.host, extension.cuda))
     for name in extension.functions:
@@ -66,7 +67,8 @@ def build_extension(extension: Extension, arch: str, out_dir: Path, cuda: Cuda) 
         message = f"{extension.name}: no function is bound, by the list of functions or by a module"
         return Failure("build", "no-such-entry", message)
     kernel = Kernel(joined_source(extension), entries[0])
-    built = build_kernel(kernel, arch, out_dir, cuda, flags=kept_flags(extension.flags), file=FILE)
+    flags = kept_flags(extension.flags)
+    built = build_kernel(kernel, arch, out_dir, cuda, flags=flags, file=FILE, sandbox=sandbox)
     if isinstance(built, Failure):
         return replace(built, message=f"{extension.name}: {built.message}")
     return built
