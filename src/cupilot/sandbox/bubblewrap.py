@@ -87,11 +87,14 @@ def command_line(
     folder: Path,
     writable: Sequence[Path] = (),
     report: int | None = None,
+    *,
+    ends_with_starter: bool = True,
 ) -> tuple[str, ...]:
     """The command line that starts ``command`` in ``folder``, which it may write like those in ``writable``.
 
     The folders must exist, and their paths must have no symbolic links, which bubblewrap would follow in the wrong
-    place.  ``report`` is a descriptor for bubblewrap's own report.
+    place.  ``report`` is a descriptor for bubblewrap's own report.  ``ends_with_starter``: the command is killed when
+    the thread ends that started it.
     """
     binds = [word for path in (folder, *writable) for word in ("--bind", str(path), str(path))]
     return (
@@ -101,7 +104,8 @@ def command_line(
         # root may change the system's settings without any capability
         "--proc", "/proc", "--ro-bind-try", "/proc/sys", "/proc/sys",
         *binds, "--remount-ro", "/dev",
-        "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--new-session",
+        "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
+        *(("--die-with-parent",) if ends_with_starter else ()), "--new-session",
         *(("--json-status-fd", str(report)) if report is not None else ()),
         "--chdir", str(folder), "--", *command,
     )  # fmt: skip
