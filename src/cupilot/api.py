@@ -30,7 +30,7 @@ from cupilot.errors import UserError
 from cupilot.evolution.result import moves_text
 from cupilot.evolution.store import holds_run
 from cupilot.languages import make_kernel, read_kernel
-from cupilot.records import Budget, Evaluation, Failure, Kernel, RunResult, Task
+from cupilot.records import Budget, Evaluation, Failure, Kernel, RunResult, Task, TaskSource
 from cupilot.records.scope import REQUIREMENTS, TASK
 from cupilot.runs import SearchOptions, Settings
 from cupilot.runs.agents import EVERY_ROLE
@@ -204,9 +204,8 @@ def task_of(
     model: type[torch.nn.Module] | str | Path, inputs: Sequence[Any] | None, init: Sequence[Any], precision: str
 ) -> Task:
     """The task in a file, or made of a class and its inputs."""
-    from cupilot.tasks import load_task
+    from cupilot.tasks import load_source, load_task
     from cupilot.tasks.from_module import module_source
-    from cupilot.tasks.load import task_from_source
 
     if isinstance(model, (str, Path)):
         if inputs is not None:
@@ -214,7 +213,8 @@ def task_of(
         return load_task(Path(model), precision)
     if inputs is None:
         raise UserError(f"{model.__name__} needs example inputs: optimize({model.__name__}, [torch.rand(...)])")
-    return task_from_source(module_source(model, inputs, init), model.__name__, precision, where=model.__name__)
+    source = module_source(model, inputs, init)
+    return load_source(TaskSource(name=model.__name__, source=source, precision=precision))
 
 
 def kernel_of(kernel: str | Path, entry: str, arguments: str) -> Kernel:

@@ -12,6 +12,7 @@ import mmap
 import os
 import tempfile
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -71,18 +72,49 @@ def tiled(tile: Array, shape: tuple[int, ...]) -> Tiled:
     size = prod(shape) * tile.itemsize
     assert tile.ndim == 1
     assert tile.nbytes % PAGE == 0
-    region = _Region(tile, size)
-    raw: Any = (ctypes.c_uint8 * size).from_address(region.address)
-    raw._region = region  # the mapping lives as long as the array that shows it
-    found: Tiled = np.frombuffer(raw, dtype=np.uint8).view(tile.dtype).reshape(shape).view(Tiled)
+    with tempfile.TemporaryFile() as file:
+        file.write(tile.tobytes())
+        file.flush()
+        found = _repeated(file.fileno(), tile.nbytes, size).view(tile.dtype).reshape(shape).view(Tiled)
     found.tile = tile
     return found
+
+
+class Filed(np.ndarray[Any, Any]):
+    """An array whose memory is a mapped file; what is derived from it is an ordinary array."""
+
+    file: Path | None = None
+
+    def __array_finalize__(self, other: object) -> None:
+        self.file = None
+
+
+def filed(file: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Filed:
+    """An array of a file's bytes, none of which is read before it is used; a shorter file is repeated."""
+    size = prod(shape) * dtype.itemsize
+    with open(file, "rb") as opened:
+        length = os.fstat(opened.fileno()).st_size
+        if length < size and (not length or length % PAGE):
+            raise ValueError(f"{file} has {length} bytes, and the array {size}")
+        raw: Array = np.empty(0, np.uint8)
+        if size:
+            raw = _repeated(opened.fileno(), length if length < size else -(-size // PAGE) * PAGE, size)
+    found = raw.view(dtype).reshape(shape).view(Filed)
+    found.file = file
+    return found
+
+
+def _repeated(descriptor: int, tile_bytes: int, size: int) -> Array:
+    region = _Region(descriptor, tile_bytes, size)
+    raw: Any = (ctypes.c_uint8 * size).from_address(region.address)
+    raw._region = region  # the mapping lives as long as the array that shows it
+    return np.frombuffer(raw, dtype=np.uint8)
 
 
 class _Region:
     """One file mapped over and over into one range of addresses."""
 
-    def __init__(self, tile: Array, size: int) -> None:
+    def __init__(self, descriptor: int, tile_bytes: int, size: int) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._map, self._unmap = libc.mmap, libc.munmap
         self._map.restype = ctypes.c_void_p
@@ -92,13 +124,10 @@ class _Region:
         self._unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
         self.size = -(-size // PAGE) * PAGE
         access, private, fixed, lazy = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE, 0x10, 0x4000
-        with tempfile.TemporaryFile() as file:
-            file.write(tile.tobytes())
-            file.flush()
-            self.address = self._address(self._map(None, self.size, access, private | mmap.MAP_ANONYMOUS | lazy, -1, 0))
-            for start in range(0, self.size, tile.nbytes):
-                length = min(tile.nbytes, self.size - start)
-                self._address(self._map(self.address + start, length, access, private | fixed | lazy, file.fileno(), 0))
+        self.address = self._address(self._map(None, self.size, access, private | mmap.MAP_ANONYMOUS | lazy, -1, 0))
+        for start in range(0, self.size, tile_bytes):
+            length = min(tile_bytes, self.size - start)
+            self._address(self._map(self.address + start, length, access, private | fixed | lazy, descriptor, 0))
 
     @staticmethod
     def _address(result: int | None) -> int:

@@ -104,7 +104,8 @@ def _open_device(name: str, cache: Path, sandbox: str = "auto") -> Any:
 def replace_layers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Replace the layers below, and go to a folder with a task file."""
     monkeypatch.setattr(cupilot.tasks, "load_task", _load_task)
-    monkeypatch.setattr(cupilot.tasks.load, "load_source", _load_source)
+    monkeypatch.setattr(cupilot.tasks, "begin_task", lambda *about: TaskSource.of(_load_task(*about)))
+    monkeypatch.setattr(cupilot.tasks, "load_source", _load_source)
     monkeypatch.setattr(cupilot.devices, "open_device", _open_device)
     monkeypatch.setattr(cupilot.devices, "default_device", lambda: (DEVICE, "no CUDA GPU was found"))
     monkeypatch.setattr(cupilot.devices, "device_names", lambda: (DEVICE, "virtual:other"))

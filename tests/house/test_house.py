@@ -49,7 +49,7 @@ def test_only_the_command_line_reads_the_environment() -> None:
     package = ROOT / "src" / "cupilot"
     found = [str(p.relative_to(package)) for p in package.rglob("*.py") if reading.search(p.read_text())]
     # a worker gets a few variables of its parent's, and none that could hold a secret
-    assert sorted(found) == ["cli/environment.py", "devices/virtual.py"]
+    assert sorted(found) == ["cli/environment.py", "sandbox/process.py"]
 
 
 def _patterns(path: Path) -> list[str]:

@@ -9,9 +9,8 @@ import pytest
 
 from cupilot.errors import TaskError
 from cupilot.records import TaskSource
-from cupilot.tasks import load_task
+from cupilot.tasks import load_source, load_task
 from cupilot.tasks.embed import embed_imports
-from cupilot.tasks.load import load_source
 
 TASK = '''"""A task in several files."""
 from __future__ import annotations

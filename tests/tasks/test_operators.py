@@ -49,7 +49,7 @@ def test_an_operator_is_added_in_the_catalogue_alone(catalogue: Path):
     def facts() -> tuple[object, ...]:
         task = made_of("glow")
         trials = Trials(task, 0)
-        trials.structures = ()  # the task has no source to draw inputs from
+        trials._structures = ()  # the task has no source to draw inputs from
         note = baseline(task, A100, "device").note
         return (
             task_flop(task), trials._strict("nan"), with_families(operator_tags(task)), operator("glow").kind,

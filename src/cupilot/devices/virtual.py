@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array, Tiled, dtype_of
+from cupilot.arrays import Array, Filed, Tiled, dtype_of
 from cupilot.contracts import Built, Call, Device, Outcome, Output
 from cupilot.devices.job import Answer, Job, JobArgument, JobCall
 from cupilot.gpu import GpuSpec, load_spec, spec_names
@@ -26,7 +25,7 @@ from cupilot.languages import language_of
 from cupilot.languages.contract import Target
 from cupilot.records import Failure, Kernel, Profile, TensorSpec, Timing, from_plain, to_plain
 from cupilot.sandbox.bubblewrap import AUTO, chosen, run_boxed
-from cupilot.sandbox.process import Ended
+from cupilot.sandbox.process import Ended, bare_environment
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.host import build_host_library, host_library
 from cupilot.vgpu import translations
@@ -36,7 +35,6 @@ OLDEST, NEWEST = 7.5, 9.0
 RUNTIME = "cupilot_cudart"
 GRACE_S = 5.0
 LOAD_TIMEOUT_S = 60.0
-KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TMPDIR", "VIRTUAL_ENV")
 
 
 def names() -> tuple[str, ...]:
@@ -94,15 +92,8 @@ class VirtualDevice:
 
     def run_apart(self, command: Sequence[str], folder: Path, timeout_s: float) -> Ended:
         """Run one of our workers, which is to confine itself, with as little around it as can be."""
-        environment = {key: os.environ[key] for key in KEPT_ENVIRONMENT if key in os.environ}
-        # the worker has another working folder
-        folders = map(os.path.abspath, filter(None, environment.pop("PYTHONPATH", "").split(os.pathsep)))
-        environment["PYTHONPATH"] = os.pathsep.join(folders)
-        # restrictions on files bind the thread that asks for them, so there must be one only
-        environment |= {"HOME": str(folder), "OPENBLAS_NUM_THREADS": "1"}
-        return run_boxed(
-            self._bubblewrap, command, folder, timeout_s, environment, writable=(translations(self.runtime()),)
-        )
+        environment, kept = bare_environment(folder), translations(self.runtime())
+        return run_boxed(self._bubblewrap, command, folder, timeout_s, environment, writable=(kept,))
 
     def time(self, profile: Profile) -> Timing:
         return model_time(profile, self._spec, self.name)
@@ -149,6 +140,8 @@ class VirtualDevice:
 
         A file goes with its array: a suite's tasks one after another would fill any disk.
         """
+        if isinstance(array, Filed) and array.file is not None:
+            return array.file
         with self._lock:
             if id(array) not in self._files:
                 path = Path(self._scratch.name) / f"array{self._written}"

@@ -6,8 +6,8 @@ from cupilot.errors import UserError
 from cupilot.languages import language_of
 from cupilot.languages.contract import ModuleCall
 from cupilot.records import Failure, Kernel, Task
-from cupilot.tasks.bind import bind_task
 from cupilot.tasks.case import AS_MODULE
+from cupilot.tasks.process import bind_task
 
 
 def bound_arguments(kernel: Kernel, task: Task) -> str | Failure:

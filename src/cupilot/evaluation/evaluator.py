@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cupilot.contracts import DONE, REFERENCE, Built, Device, Measuring, Reference, Step, Watch
-from cupilot.errors import DeviceError
+from cupilot.errors import CupilotError, DeviceError
 from cupilot.evaluation.baseline import UNKNOWN, baseline
 from cupilot.evaluation.binding import bound_arguments
 from cupilot.evaluation.judge import Judge, Verdict
@@ -17,7 +19,8 @@ from cupilot.evaluation.proof import make_proof
 from cupilot.evaluation.speed_of_light import speed_of_light_failure
 from cupilot.evaluation.trials import Trials
 from cupilot.records import Evaluation, EvaluationRequest, Failure, Measurement, Scope, Task, TaskSource
-from cupilot.tasks.load import load_source
+from cupilot.tasks import load_source
+from cupilot.threads import DaemonThreads, wait_for
 
 MEASURE_TIMEOUT_S = 300.0
 
@@ -42,8 +45,8 @@ class Evaluator:
         self._watch = watch
         self._devices: dict[str, Device] = {}
         self._tasks = {TaskSource.of(task): task for task in tasks}
-        self._loaded: Task | None = None
-        self._trials: tuple[tuple[TaskSource, int], Trials] | None = None
+        self._trials: tuple[tuple[TaskSource, int], Future[Trials]] | None = None
+        self._preparing = DaemonThreads(1)
         self._lock = threading.Lock()
         # builds and runs queue separately, so that the next kernel is compiled while one runs
         self._building = threading.BoundedSemaphore(slots)
@@ -64,11 +67,14 @@ class Evaluator:
         kernel, who = request.kernel, request.kernel.digest
         self._watch(Step("waiting", who))
         with self._lock:
-            device, task = self._device(request), self._task(request.task)
-            job = _Job(request, device, task, self._references(task, request.seed))
+            device, preparing = self._device(request), self._references(request.task, request.seed)
         with self._building:
             self._watch(Step("building", who))
             built = device.build(kernel)
+        wait_for(preparing)
+        trials = preparing.result()
+        task = trials.task
+        job = _Job(request, device, task, trials)
         if isinstance(built, Failure):
             return job.evaluation(built)
         arguments = bound_arguments(built.kernel, task)
@@ -93,20 +99,34 @@ class Evaluator:
             raise DeviceError(f"{request.device} is {device.spec.name} here, and the request is for {request.gpu}")
         return device
 
-    def _task(self, source: TaskSource) -> Task:
-        if source in self._tasks:
-            return self._tasks[source]
-        if self._loaded is None or TaskSource.of(self._loaded) != source:
-            self._loaded = load_source(source)
-        return self._loaded
+    def _references(self, source: TaskSource, seed: int) -> Future[Trials]:
+        """The calls that every kernel of a task is judged by; made once and kept until another task comes.
 
-    def _references(self, task: Task, seed: int) -> Trials:
-        """The calls that every kernel of a task is judged by; made once and kept until another task comes."""
-        key = (TaskSource.of(task), seed)
-        if self._trials is None or self._trials[0] != key:
+        The task is loaded, and the first of them are made, while the kernel is built.
+        """
+        key = (source, seed)
+        if self._trials is None or self._trials[0] != key or _has_failed(self._trials[1]):
             self._trials = None  # free the last task's references, which may be gigabytes, before new ones are made
-            self._trials = (key, Trials(task, seed, lambda what: self._watch(Step(REFERENCE, "", what))))
+            loading = self._preparing.submit(self._load, source, seed)
+            self._trials = (key, loading)
+            self._preparing.submit(self._make_first, loading)
         return self._trials[1]
+
+    def _load(self, source: TaskSource, seed: int) -> Trials:
+        task = self._tasks.get(source) or load_source(source)
+        return Trials(task, seed, lambda what: self._watch(Step(REFERENCE, "", what)))
+
+    def _make_first(self, loading: Future[Trials]) -> None:
+        """What every kernel needs; whatever goes wrong is said when it is asked for."""
+        with suppress(CupilotError):
+            for make in loading.result().first():
+                if self._trials is None or self._trials[1] is not loading:
+                    return  # another task has come
+                make()
+
+
+def _has_failed(loading: Future[Trials]) -> bool:
+    return loading.done() and loading.exception() is not None
 
 
 @dataclass(frozen=True)

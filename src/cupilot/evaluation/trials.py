@@ -6,28 +6,18 @@ References of large tasks are made for slices of the result (`tasks.slices`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from cupilot.contracts import Call
 from cupilot.records import Task
-from cupilot.tasks import (
-    Case,
-    Probe,
-    SlicedCase,
-    draw_case,
-    find_slicing,
-    learn_structures,
-    long_tasks,
-    make_case,
-    probe_tasks,
-    scaled_tasks,
-)
+from cupilot.tasks import Case, Probe, SlicedCase
 from cupilot.tasks.case import Drawn
 from cupilot.tasks.draw import SPECIAL
 from cupilot.tasks.flop import task_flop
 from cupilot.tasks.operators import operator
+from cupilot.tasks.process import TaskProcess, process_of
 from cupilot.tasks.structure import Structure
 
 SAMPLE_BUDGET = 60_000_000
@@ -79,22 +69,46 @@ class Trials:
     _probes: dict[str, tuple[Probe, ...]] = field(default_factory=dict)
 
     @cached_property
-    def versions(self) -> tuple[Task, ...]:
-        return scaled_tasks(self.task)
+    def process(self) -> TaskProcess:
+        """Where the task runs."""
+        return process_of(self.task.source)
 
-    @cached_property
+    @property
+    def versions(self) -> tuple[Task, ...]:
+        with self._lock:
+            return self._versions
+
+    @property
     def structures(self) -> tuple[Structure | None, ...]:
         """What inputs look like, from the smallest version there is."""
-        return learn_structures(self.versions[0] if self.versions else self.task, self.seed)
+        with self._lock:
+            return self._structures
+
+    @cached_property
+    def _versions(self) -> tuple[Task, ...]:
+        return self.process.scaled_tasks(self.task)
+
+    @cached_property
+    def _structures(self) -> tuple[Structure | None, ...]:
+        return self.process.learn_structures(self.versions[0] if self.versions else self.task, self.seed)
 
     def small(self) -> list[Trial]:
         """Smaller versions, in full, so that each kind is there once; the last has its blocks in another order."""
-        found: list[Trial] = []
+        found = [trial for version, kinds in self._small() for trial in self.whole(version, kinds)]
+        return [*found, self.again(self.versions[-1])] if self.versions else []
+
+    def _small(self) -> Iterator[tuple[Task, tuple[str, ...]]]:
+        """Smaller versions, each with its kinds of inputs."""
         for number, version in enumerate(self.versions):
             others = (TRUE_KIND, *(kind for kind in ALL_KINDS if kind not in FIRST_KINDS))
             kinds = FIRST_KINDS if number == 0 else others
-            found += self.whole(version, kinds if len(self.versions) > 1 else ALL_KINDS)
-        return [*found, self.again(self.versions[-1])] if self.versions else []
+            yield version, kinds if len(self.versions) > 1 else ALL_KINDS
+
+    def first(self) -> Iterator[Callable[[], Trial]]:
+        """What makes the calls that every kernel needs, one after another."""
+        for version, kinds in self._small():
+            yield from (partial(self._whole, version, kind) for kind in kinds)
+        yield from (partial(self.true, kind) for kind in (TRUE_KIND, *MIXED_KINDS))
 
     def again(self, version: Task) -> Trial:
         """The same inputs a second time, with blocks in another order."""
@@ -108,14 +122,15 @@ class Trials:
 
     def stand_ins(self, elements: int) -> list[Trial]:
         """The largest version with at most so many elements, and those that keep one size and shrink the others."""
-        versions = dict.fromkeys((*scaled_tasks(self.task, elements)[:1], *long_tasks(self.task, elements)))
+        largest = self.process.scaled_tasks(self.task, elements)[:1]
+        versions = dict.fromkeys((*largest, *self.process.long_tasks(self.task, elements)))
         return [self._whole(version, TRUE_KIND) for version in versions]
 
     def probes(self, base: Task) -> list[tuple[Probe, Trial]]:
         """Versions near one that is served, which tell of each size what multiples a kernel needs."""
         with self._lock:
             if base.name not in self._probes:
-                self._probes[base.name] = probe_tasks(self.task, base)
+                self._probes[base.name] = self.process.probe_tasks(self.task, base)
         return [(probe, self._whole(probe.task, TRUE_KIND)) for probe in self._probes[base.name]]
 
     def whole(self, version: Task, kinds: Iterable[str]) -> list[Trial]:
@@ -125,7 +140,7 @@ class Trials:
     def _whole(self, version: Task, kind: str) -> Trial:
         # the second version's structure is the first one's: labels stay within the sizes of their own draw
         def make() -> Case:
-            return make_case(version, kind, self.seed, self._known)
+            return self.process.make_case(version, kind, self.seed, self._known)
 
         return self._kept((version.name, kind), lambda: Trial(make(), strict=self._strict(kind)))
 
@@ -157,7 +172,7 @@ class Trials:
 
     def drawn(self, kind: str = TRUE_KIND) -> Drawn:
         """Inputs of the true shape, without their results."""
-        return draw_case(self.task, kind, self.seed, self._known)
+        return self.process.draw_case(self.task, kind, self.seed, self._known)
 
     @property
     def _known(self) -> tuple[Structure | None, ...] | None:
@@ -169,7 +184,7 @@ class Trials:
         elements = sum(a.tensor.elements for a in task.arguments if a.tensor is not None)
         elements += sum(output.elements for output in task.outputs)
         if elements > WHOLE_ELEMENTS or task_flop(task) > WHOLE_FLOP:
-            slicing = find_slicing(self.versions[-1], self.seed) if self.versions else None
+            slicing = self.process.find_slicing(self.versions[-1], self.seed) if self.versions else None
             if slicing is not None or task.minimal_bytes > LARGEST_WHOLE_BYTES:
-                return SlicedCase(self.drawn(kind), slicing)
-        return make_case(task, kind, self.seed, self._known)
+                return self.process.sliced_case(task, kind, self.seed, self._known, slicing)
+        return self.process.make_case(task, kind, self.seed, self._known)

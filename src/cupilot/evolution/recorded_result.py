@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cupilot.errors import DataError, UserError
-from cupilot.records import Kernel, Proof, Timing, from_plain
+from cupilot.records import Kernel, Proof, TaskSource, Timing, from_plain
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class RecordedResult:
     speedup: float | None = None
     verdict: str = ""
     standing: str = ""
+
+    @property
+    def task_text(self) -> TaskSource:
+        """The task, to be loaded again."""
+        return TaskSource(name=self.task, source=self.task_source, precision=self.precision)
 
 
 def read_recorded_result(path: Path) -> RecordedResult:

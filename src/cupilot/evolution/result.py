@@ -14,7 +14,7 @@ from typing import Any
 
 from cupilot.errors import unwritable
 from cupilot.languages import language_of
-from cupilot.records import Evaluation, Failure, Kernel, RunResult, Strategy, Task, to_plain
+from cupilot.records import Evaluation, Failure, Kernel, RunResult, Strategy, Task, TaskSource, to_plain
 from cupilot.records.verdict import verdict_sentence
 from cupilot.strategies.algebra import canonical, move_text, order
 
@@ -49,7 +49,7 @@ def _failure_report(failure: Failure) -> dict[str, Any]:
     return {name: to_plain(getattr(failure, name)) for name in ("stage", "kind", "message", "findings")}
 
 
-def repeat_report(task: Task, kernel: Kernel, timeout_s: float) -> dict[str, Any]:
+def repeat_report(task: Task | TaskSource, kernel: Kernel, timeout_s: float) -> dict[str, Any]:
     """What ``cupilot verify`` needs to make an evaluation again; the proof's digests are of these texts."""
     return {
         "repeat": {

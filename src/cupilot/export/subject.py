@@ -13,7 +13,8 @@ from cupilot.evaluation.binding import bound_arguments
 from cupilot.evolution.recorded_result import RecordedResult
 from cupilot.languages import language_of
 from cupilot.records import Failure, Kernel, Task
-from cupilot.tasks.inspect import ModuleFacts, module_facts
+from cupilot.tasks.inspect import ModuleFacts
+from cupilot.tasks.process import module_facts
 from cupilot.toolchain.functions import host_functions
 from cupilot.toolchain.signature import fills_outputs, signature_of
 from cupilot.toolchain.source import chosen_entry, defined_names, no_such_entry, without_comments

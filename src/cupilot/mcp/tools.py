@@ -22,7 +22,7 @@ from cupilot.mcp.request import ToolRequest
 from cupilot.records import Evaluation, EvaluationRequest, Failure, Kernel, Launch, Scope, Task, TaskSource, Timing
 from cupilot.records.verdict import verdict_sentence
 from cupilot.strategies import load_deck
-from cupilot.tasks.load import task_from_source
+from cupilot.tasks import load_source
 from cupilot.tasks.roofline_position import RooflinePoint, RooflinePosition, roofline_position
 from cupilot.toolchain.names import short_name
 from cupilot.toolchain.program import ProgramSource
@@ -139,7 +139,7 @@ def _differences(found: Evaluation) -> tuple[str, ...]:
 
 def _task(request: ToolRequest, progress: Progress) -> Task:
     progress("loading the task")
-    return task_from_source(request.task, request.task_name, request.precision, where=request.task_name)
+    return load_source(TaskSource(name=request.task_name, source=request.task, precision=request.precision))
 
 
 def _kernel(request: ToolRequest) -> Kernel:

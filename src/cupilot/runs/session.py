@@ -90,7 +90,7 @@ def resume(folder: Path, settings: Settings, observer: Observer | None = None) -
 
     The run is repeated from its seed.  Evaluations and model replies that its store holds are used again.
     """
-    from cupilot.tasks.load import load_source
+    from cupilot.tasks import load_source
 
     observer = observer or Observer()
     with closing(open_store(folder)) as store:
@@ -181,16 +181,17 @@ def open_device(name: str, settings: Settings, observer: Observer) -> Device:
 
 
 def evaluate(
-    device: Device, task: Task, kernel: Kernel, *, seed: int, timeout_s: float, watch: Watch = lambda step: None,
-    require: tuple[str, ...] = (TASK,),
+    device: Device, task: Task | TaskSource, kernel: Kernel, *, seed: int, timeout_s: float,
+    watch: Watch = lambda step: None, require: tuple[str, ...] = (TASK,),
 ) -> Evaluation:  # fmt: skip
-    """Verify and time one kernel on an open device."""
+    """Verify and time one kernel on an open device; a task that is not loaded is, while the kernel is built."""
     from cupilot.evaluation import Evaluator
 
+    source, known = (TaskSource.of(task), (task,)) if isinstance(task, Task) else (task, ())
     request = EvaluationRequest(
-        task=TaskSource.of(task), kernel=kernel, device=device.name, seed=seed, timeout_s=timeout_s, require=require
+        task=source, kernel=kernel, device=device.name, seed=seed, timeout_s=timeout_s, require=require
     )
-    return Evaluator(lambda name: device, watch=watch, tasks=(task,))(request)
+    return Evaluator(lambda name: device, watch=watch, tasks=known)(request)
 
 
 def prepare(device: Device, observer: Observer) -> None:

@@ -88,18 +88,22 @@ def command_line(
     writable: Sequence[Path] = (),
     report: int | None = None,
     visible: Sequence[Path] | None = None,
+    *,
+    ends_with_starter: bool = True,
 ) -> tuple[str, ...]:
     """The command line that starts ``command`` in ``folder``, which it may write like those in ``writable``.
 
     The folders must exist, and their paths must have no symbolic links, which bubblewrap would follow in the wrong
     place.  ``report`` is a descriptor for bubblewrap's own report.  Where ``visible`` is given, there are no files but
-    these; devices and the system's view of processes are not there either.
+    these; devices and the system's view of processes are not there either.  ``ends_with_starter``: the command is
+    killed when the thread ends that started it.
     """
     binds = [word for path in (folder, *writable) for word in ("--bind", str(path), str(path))]
     return (
         program, *(_WHOLE_SYSTEM if visible is None else _only(visible)), *binds,
         *(("--remount-ro", "/dev") if visible is None else ()),
-        "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--new-session",
+        "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
+        *(("--die-with-parent",) if ends_with_starter else ()), "--new-session",
         *(("--json-status-fd", str(report)) if report is not None else ()),
         "--chdir", str(folder), "--", *command,
     )  # fmt: skip

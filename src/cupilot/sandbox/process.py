@@ -35,6 +35,7 @@ ENDING_S = 10.0
 READ_BYTES = 1 << 20
 KEY_BYTES = CODE_BYTES = 32
 MAX_PARTS = 1 << 16
+KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TMPDIR", "VIRTUAL_ENV")
 # every process that a candidate might start inherits it
 MARK = "CUPILOT_JOB"
 
@@ -70,6 +71,15 @@ class Ended:
     excess: str = ""
     answers: tuple[tuple[memoryview, ...], ...] = ()
     disturbed: bool = False
+
+
+def bare_environment(folder: Path, *more: str) -> dict[str, str]:
+    """The little of our environment that a worker gets, whose working folder is another; ``more`` names are kept."""
+    environment = {key: os.environ[key] for key in (*KEPT_ENVIRONMENT, *more) if key in os.environ}
+    folders = map(os.path.abspath, filter(None, environment.pop("PYTHONPATH", "").split(os.pathsep)))
+    environment["PYTHONPATH"] = os.pathsep.join(folders)
+    # restrictions on files bind the thread that asks for them, so there must be one only
+    return environment | {"HOME": str(folder), "OPENBLAS_NUM_THREADS": "1"}
 
 
 def run_limited(
@@ -218,26 +228,26 @@ class _Watched:
 
     def _too_much_said(self) -> str:
         if self.output.total > self._limits.output_bytes:
-            return f"printed more than {_size(self._limits.output_bytes)}"
+            return f"printed more than {size_text(self._limits.output_bytes)}"
         if self.answers.total > self._limits.answer_bytes:
-            return f"returned more than {_size(self._limits.answer_bytes)}"
+            return f"returned more than {size_text(self._limits.answer_bytes)}"
         return ""
 
     def _too_much_used(self) -> str:
         self.sealed = self.sealed or _filters(_status(self._process.pid)) > self._filters
-        memory_bytes, tasks = _usage(self._process.pid, self._limits.tasks)
+        memory_bytes, tasks = usage(self._process.pid, self._limits.tasks)
         if tasks > self._limits.tasks:
             return f"started more than {self._limits.tasks} threads and processes"
         if memory_bytes > self._limits.memory_bytes:
-            return f"used more than {_size(self._limits.memory_bytes)} of memory"
+            return f"used more than {size_text(self._limits.memory_bytes)} of memory"
         return ""
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
     return f"{count / (1 << 30):.3g} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.3g} MiB"
 
 
-def _usage(leader: int, most_tasks: int) -> tuple[int, int]:
+def usage(leader: int, most_tasks: int) -> tuple[int, int]:
     """Memory that only this process and its descendants hold (not mapped files), and their threads."""
     memory_bytes, tasks, waiting = 0, 0, [leader]
     while waiting and tasks <= most_tasks:

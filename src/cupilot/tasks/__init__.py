@@ -2,7 +2,8 @@
 
 from cupilot.tasks.case import Case, Expectation, draw_case, learn_structures, make_case
 from cupilot.tasks.draw import KINDS
-from cupilot.tasks.load import PRECISIONS, load_task
+from cupilot.tasks.load import PRECISIONS
+from cupilot.tasks.process import begin_task, load_source, load_task
 from cupilot.tasks.scale import Probe, long_tasks, probe_tasks, scaled_tasks
 from cupilot.tasks.slices import SlicedCase, Slicing, find_slicing
 
@@ -14,9 +15,11 @@ __all__ = [
     "Probe",
     "SlicedCase",
     "Slicing",
+    "begin_task",
     "draw_case",
     "find_slicing",
     "learn_structures",
+    "load_source",
     "load_task",
     "long_tasks",
     "make_case",

@@ -34,7 +34,7 @@ def embed_imports(source: str, folder: Path) -> str:
     """The source with the modules of ``folder`` that it imports, directly or through others; unchanged without any."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source  # whoever runs it says what is wrong
     files: dict[str, tuple[bool, str]] = {}
     _collect(tree, "", folder, files)
@@ -62,7 +62,7 @@ def _collect(tree: ast.Module, package: str, folder: Path, files: dict[str, tupl
         try:
             text = module.read_text(encoding="utf-8")
             inner = ast.parse(text)
-        except (OSError, ValueError, SyntaxError) as error:
+        except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
             raise TaskError(f"{module}: the module that the task imports cannot be read ({error})") from None
         is_package = module.name == "__init__.py"
         files[name] = (is_package, text)

@@ -1,6 +1,6 @@
 """Run the user's task file: a fresh namespace, no lasting effects, mistakes as one sentence.
 
-The file is trusted (it is the user's own); what is guarded against is its mistakes, not malice.
+For the process that tasks run in (`process`), whose walls keep what a file does by mistake or malice from us.
 Its module is not registered in ``sys.modules``, so a file that pickles its own classes is not covered.
 """
 
@@ -23,12 +23,17 @@ if TYPE_CHECKING:
     import torch
 
 REASON_CHARACTERS = 240
+MOST_BYTES = 16 << 20
 _ALONE = threading.RLock()
 
 
 def read_source(path: Path) -> str:
     """The text of a task file, or a `TaskError` that says why there is none."""
     try:
+        if path.exists() and not path.is_file():  # a folder, or a device that never ends
+            raise TaskError(f"{path}: the task file cannot be read (it is not a plain file)")
+        if path.stat().st_size > MOST_BYTES:
+            raise TaskError(f"{path}: not a task file (it has more than {MOST_BYTES >> 20} MiB)")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise TaskError(f"{path}: there is no such task file") from None

@@ -1,5 +1,6 @@
-"""From a task file to a `Task` record, without allocating the file's (large) tensors.
+"""From the text of a task to a `Task` record, without allocating the file's (large) tensors.
 
+For the process that tasks run in; `process` has what others call.
 Covered: dense CPU tensors and Python scalars as inputs, a tensor or a flat tuple of tensors as
 result.  Not covered: models whose output shapes depend on values, complex and sparse tensors.
 """
@@ -7,28 +8,16 @@ result.  Not covered: models whose output shapes depend on values, complex and s
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cupilot.errors import TaskError
-from cupilot.records import ITEM_BYTES, Argument, Task, TaskSource, TensorSpec
-from cupilot.tasks.embed import embed_imports
-from cupilot.tasks.execute import build_model, draw_inputs, isolated, read_source, run_model, run_source
+from cupilot.records import ITEM_BYTES, Argument, Task, TensorSpec
+from cupilot.tasks.execute import build_model, draw_inputs, isolated, run_model, run_source
 
 if TYPE_CHECKING:
     import torch
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-
-
-def load_task(path: Path, precision: str = "fp32") -> Task:
-    """The task in a KernelBench-form file; anything wrong is a `TaskError` in one sentence."""
-    return task_from_source(embed_imports(read_source(path), path.parent), path.stem, precision, where=str(path))
-
-
-def load_source(task: TaskSource) -> Task:
-    """The task in a request; error messages name it by its own name."""
-    return task_from_source(task.source, task.name, task.precision, where=task.name)
 
 
 def task_from_source(source: str, name: str, precision: str, where: str) -> Task:

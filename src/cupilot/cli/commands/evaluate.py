@@ -48,11 +48,13 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
+    from cupilot.tasks import begin_task
+
+    # first, because importing PyTorch takes as long as everything else until the kernel is built
+    task = begin_task(Path(options.task), options.precision)
     from cupilot.runs import evaluate
-    from cupilot.tasks import load_task
 
     kernel = read_kernel(Path(options.kernel), options.entry, options.args, options=options.options)
-    task = load_task(Path(options.task), options.precision)
     device = open_chosen(options.device, terminal)
     # no candidate can know a random seed; the proof tells it afterwards
     drawn = secrets.randbits(32) if options.seed is None else options.seed

@@ -52,8 +52,7 @@ def subject_of_options(options: Namespace) -> Subject:
     from cupilot.evolution.recorded_result import read_recorded_result
     from cupilot.evolution.result import RESULT
     from cupilot.export import subject_of
-    from cupilot.tasks import load_task
-    from cupilot.tasks.load import task_from_source
+    from cupilot.tasks import load_source, load_task
 
     path = Path(options.kernel)
     if options.task is not None:
@@ -66,5 +65,4 @@ def subject_of_options(options: Namespace) -> Subject:
     if path.is_dir() and not (path / RESULT).exists():
         raise UserError(f"{path} holds no finished kernel: there is no {RESULT} in it")
     recorded = read_recorded_result(path / RESULT if path.is_dir() else path)
-    task = task_from_source(recorded.task_source, recorded.task, recorded.precision, where=recorded.task)
-    return subject_of(task, recorded.kernel, recorded)
+    return subject_of(load_source(recorded.task_text), recorded.kernel, recorded)

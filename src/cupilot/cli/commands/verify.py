@@ -25,12 +25,11 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace, terminal: Terminal) -> int:
     from cupilot.evaluation.proof import differences, digest
     from cupilot.runs import evaluate
-    from cupilot.tasks.load import task_from_source
 
     path = Path(options.result)
     recorded = read_recorded_result(path)
     proof = recorded.proof
-    task = task_from_source(recorded.task_source, recorded.task, recorded.precision, where=recorded.task)
+    task = recorded.task_text
     if digest(recorded.kernel.source) != proof.source or digest(task.source) != proof.task:
         text = f"{path} has been altered: its sources are not those that its proof was made of"
         terminal.report({"confirmed": False, "error": {"kind": "altered", "message": text}})

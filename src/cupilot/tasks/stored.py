@@ -1,0 +1,102 @@
+"""Arrays that cross from the process of a task to ours, in files.
+
+Inputs stay in their files, which the workers that run candidates map; nobody else reads them.  Results are read once,
+into memory of our own, and their file is removed: the task could cut a file short while we look at it.
+Files are in shared memory where there is room for them, else on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cupilot.arrays import Array, Filed, Tiled, dtype_of, filed
+from cupilot.devices.job import JobArgument
+from cupilot.records import TensorSpec
+from cupilot.tasks.case import Expectation, Value
+
+ROOM = 4
+"""A file goes to shared memory if so many like it would find room there."""
+
+
+class Store:
+    """Writes arrays into the folders of a task's process, the fastest first."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self._written = 0
+
+    def value(self, value: Value) -> JobArgument:
+        """An argument, or a part of one; of a tiled array the tile."""
+        if isinstance(value, np.ndarray):
+            return JobArgument(str(self._write(value)), TensorSpec(value.shape, str(value.dtype)))
+        if isinstance(value, (list, tuple)):
+            return JobArgument(items=tuple(map(self.value, value)))
+        return JobArgument(value=value.item() if isinstance(value, np.generic) else value)
+
+    def expectation(self, wanted: Expectation) -> tuple[JobArgument, ...]:
+        """Its fields in order."""
+        return tuple(self.value(getattr(wanted, field.name)) for field in fields(wanted))
+
+    def _write(self, array: Array) -> Path:
+        tile = array.tile if isinstance(array, Tiled) else None
+        flat = np.ascontiguousarray(array if tile is None else tile).reshape(-1).view(np.uint8)
+        path = self._folder(flat.nbytes) / f"array{self._written}"
+        self._written += 1
+        flat.tofile(path)
+        return path
+
+    def _folder(self, size: int) -> Path:
+        for folder in self._folders[:-1]:
+            about = os.statvfs(folder)
+            if ROOM * size <= min(about.f_bavail * about.f_frsize, _available_bytes()):
+                return folder
+        return self._folders[-1]
+
+
+def _available_bytes() -> int:
+    """Memory that nobody would miss."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", file.read(), re.MULTILINE)
+    return int(found[1]) << 10 if found else 0
+
+
+# --- in our own process ---------------------------------------------------------------------------
+
+
+def mapped(stored: JobArgument) -> Filed:
+    """The array in a file, which stays there."""
+    assert stored.tensor is not None
+    return filed(Path(stored.file), stored.tensor.shape, dtype_of(stored.tensor.dtype))
+
+
+def taken(stored: JobArgument) -> Value:
+    """The value in memory of our own; its file is gone."""
+    if stored.items is not None:
+        return tuple(map(taken, stored.items))
+    if stored.tensor is None:
+        return stored.value
+    dtype, path = dtype_of(stored.tensor.dtype), Path(stored.file)
+    raw = np.fromfile(path, np.uint8, prod(stored.tensor.shape) * dtype.itemsize)
+    path.unlink()
+    return raw.view(dtype).reshape(stored.tensor.shape)
+
+
+def taken_expectation(stored: Iterable[JobArgument]) -> Expectation:
+    values: Any = map(taken, stored)
+    return Expectation(*values)
+
+
+def stored_positions(where: Array | None, path: Path) -> JobArgument:
+    """Positions for the process of a task, in one of its folders."""
+    if where is None:
+        return JobArgument()
+    np.ascontiguousarray(where, np.int64).tofile(path)
+    return JobArgument(str(path), TensorSpec(where.shape, "int64"))
