@@ -17,7 +17,17 @@ from hypothesis import strategies as st
 from cupilot.gpu import GpuSpec, load_spec
 from cupilot.gpu.timing import GAP_S, combine, launch_parts, line_seconds, model_time, operation_parts, uncertainty
 from cupilot.gpu.timing.latency import BLOCK_CYCLES, waiting
-from cupilot.gpu.timing.model import CHIP_NORM, RAMP_S, SM_NORM, SPREAD, UNTRIED, WAIT_NORM, WITHOUT_MACHINE_CODE
+from cupilot.gpu.timing.model import (
+    CHIP_NORM,
+    COPY_S,
+    RAMP_S,
+    SM_NORM,
+    SPREAD,
+    UNTRIED,
+    WAIT_NORM,
+    WAIT_S,
+    WITHOUT_MACHINE_CODE,
+)
 from cupilot.gpu.timing.throughput import chip_times, sm_times
 from cupilot.records import Counter, Launch, LineCost, MemoryOperation, Profile, Resources, Timing
 
@@ -212,11 +222,20 @@ def test_a_copy_reads_and_writes():
     assert found.time_s == pytest.approx(2 * 2**30 / A100.dram_copy_bytes_per_s + RAMP_S)
 
 
-@pytest.mark.parametrize("kind", ["host-to-device", "device-to-host"])
-def test_copies_to_and_from_the_host_go_over_pcie(kind):
+@pytest.mark.parametrize(("kind", "more_s"), [("host-to-device", COPY_S), ("device-to-host", COPY_S + WAIT_S)])
+def test_copies_to_and_from_the_host_go_over_pcie(kind, more_s):
     found = timed(operations=(MemoryOperation(kind, 1 << 30),))
     assert found.limit == "pcie"
-    assert found.time_s == pytest.approx(2**30 / A100.pcie_bytes_per_s + RAMP_S)
+    assert found.time_s == pytest.approx(2**30 / A100.pcie_bytes_per_s + RAMP_S + more_s)
+
+
+def test_waiting_for_the_host_takes_time():
+    alone, waited, called = (
+        timed(STREAMING, operations=more).time_s
+        for more in ((), (MemoryOperation("synchronize", 0),), (MemoryOperation("host-function", 0),))
+    )
+    assert waited == pytest.approx(alone + GAP_S + WAIT_S)
+    assert called == pytest.approx(alone + GAP_S + 2 * WAIT_S)
 
 
 def test_what_pytorch_computes_runs_at_the_librarys_speed():

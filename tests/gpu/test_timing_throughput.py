@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cupilot.gpu import GpuSpec, load_spec
+from cupilot.gpu.timing.local import local_bytes
 from cupilot.gpu.timing.throughput import (
     BOOKKEEPING,
     L2_PORT_BYTES_PER_CYCLE,
@@ -17,7 +18,6 @@ from cupilot.gpu.timing.throughput import (
     issue_slots,
     l1_cycles,
     l2_s,
-    local_bytes,
     path_cycles,
     pipe_cycles,
     request_wavefronts,
@@ -285,4 +285,5 @@ def test_atomics_at_one_address_follow_each_other():
 
 def test_dram_is_the_specs_mix_of_reads_and_writes():
     launch = make_launch(dram_read_bytes=2e9, dram_write_bytes=1e9)
-    assert chip_times(launch, A100) == {"l2": 0.0, "atomic": 0.0, "dram": A100.dram_s(2e9, 1e9)}
+    expected = {"l2": 0.0, "atomic": 0.0, "dram": A100.dram_s(2e9, 1e9), "pcie": 0.0}
+    assert chip_times(launch, A100) == expected

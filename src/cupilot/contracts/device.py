@@ -58,8 +58,8 @@ class Call:
 class Output:
     """One result: the values of all its elements, or of those that were stored to, at the flat positions ``where``.
 
-    ``alias`` names the input in whose memory it lies, if any; ``launches`` is how many launches stored to it: what only
-    some blocks of a single one stored has its final value.
+    ``alias`` names the input or the output before it in whose memory it lies, if any; ``launches`` is how many launches
+    stored to it: what only some blocks of a single one stored has its final value.
     """
 
     shape: tuple[int, ...]

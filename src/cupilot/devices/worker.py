@@ -19,17 +19,18 @@ from typing import Any
 import numpy as np
 
 from cupilot.arrays import Array
+from cupilot.devices.aliases import aliases_of
+from cupilot.devices.host_use import host_failure
 from cupilot.devices.job import Answer, Job, JobArgument, JobCall
 from cupilot.gpu import load_spec
 from cupilot.languages import find_language
 from cupilot.languages.contract import CandidateFailed, Program
-from cupilot.records import ITEM_BYTES, Failure, Finding, Profile, TensorSpec, from_plain, to_plain
+from cupilot.records import ITEM_BYTES, Failure, Finding, TensorSpec, from_plain, to_plain
 from cupilot.sandbox.confine import confine
 from cupilot.sandbox.process import Channel, limit_self, open_channel
 from cupilot.toolchain.abi import TensorValue, WrapperError
 from cupilot.vgpu.machine import Machine
 
-HOST_BYTES = 4096
 HARMLESS = frozenset({
     "out-of-bounds", "misaligned", "uninitialized", "async-race", "shared-race", "global-race", "left-over",
     "unordered", "input-changed",
@@ -128,12 +129,13 @@ class Worker:
             _finding_failure(machine.findings(), self._job)
             or _launch_failure(machine)
             or _input_failure(machine, tensors)
-            or _host_failure(profile)
+            or host_failure(profile)
         )
         if failure is not None:
             return Answer(failure, profile if lenient and _is_harmless(failure, machine.findings()) else None), ()
-        aliases = tuple(_alias(result, [value for value, _ in tensors]) for result in results)
-        pairs = [_output(machine, result, bool(alias)) for result, alias in zip(results, aliases, strict=True)]
+        aliases = aliases_of(results, [value for value, _ in tensors])
+        inputs = [alias.startswith("input") for alias in aliases]
+        pairs = [_output(machine, result, given) for result, given in zip(results, inputs, strict=True)]
         specs = tuple(TensorSpec(tuple(result.shape), result.dtype) for result in results)
         whole = tuple(where is None for where, _ in pairs)
         # copied, because the memory is given back before the answer is sent
@@ -208,24 +210,9 @@ def _input_failure(machine: Machine, tensors: list[tuple[TensorValue, str]]) -> 
             part = now[start : start + given.size]
             if not np.array_equal(part, given[: part.size]):
                 return Failure("verify", "input-changed", f"the kernel changed its input {number}")
+        message = f"the kernel wrote to its input {number} and put the values back: who reads it meanwhile sees others"
+        return Failure("verify", "input-changed", message)
     return None
-
-
-def _host_failure(profile: Profile) -> Failure | None:
-    """A wrapper may look at a number or two; who takes whole tensors to the host means to compute there."""
-    taken = sum(operation.bytes for operation in profile.operations if operation.kind == "device-to-host")
-    if taken <= HOST_BYTES:
-        return None
-    message = f"the wrapper takes {taken} bytes to the host: a candidate must compute on the device"
-    return Failure("run", "computed-on-host", message)
-
-
-def _alias(result: TensorValue, inputs: list[TensorValue]) -> str:
-    """The input in whose memory a result lies, or nothing."""
-    for number, value in enumerate(inputs):
-        if prod(result.shape) and 0 <= result.pointer - value.pointer < value.bytes:
-            return f"input {number}"
-    return ""
 
 
 # bfloat16 has no NumPy type that files know; its bits travel as uint16

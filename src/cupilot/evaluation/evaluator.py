@@ -13,6 +13,7 @@ from cupilot.contracts import DONE, REFERENCE, Built, Device, Measuring, Referen
 from cupilot.errors import CupilotError, DeviceError
 from cupilot.evaluation.baseline import UNKNOWN, baseline
 from cupilot.evaluation.binding import bound_arguments
+from cupilot.evaluation.host_work import host_work_failure
 from cupilot.evaluation.judge import Judge, Verdict
 from cupilot.evaluation.measure import baseline_of, measure, timing_of
 from cupilot.evaluation.proof import make_proof
@@ -158,7 +159,7 @@ class _Job:
             # the limit is the model's opinion, the time is not
             timing = replace(timing_of(measured, device.name), limit=timing.limit)
             eager = baseline_of(measured, device.name) or eager
-        failure = speed_of_light_failure(task, timing, device.spec)
+        failure = speed_of_light_failure(task, timing, device.spec) or host_work_failure(task, profile, timing)
         proof = (
             None if failure else make_proof(task, built, checks, self.request.seed, eager.note if eager else UNKNOWN)
         )

@@ -203,7 +203,7 @@ def launch_work(launch: Launch) -> Work:
 
 def operation_work(operation: MemoryOperation) -> Work:
     """Fills write, copies over PCIe read or write, everything else reads and writes its bytes."""
-    once = operation.kind in ("fill", "memset", "host-to-device", "device-to-host")
+    once = operation.kind in ("fill", "memset", "host-to-device", "device-to-host", "migration")
     moved = float(operation.bytes) * (1 if once else 2)
     return Work(core_flop=operation.flop, l2_bytes=moved, dram_bytes=moved)
 

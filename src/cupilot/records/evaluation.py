@@ -69,7 +69,10 @@ class Timing:
         return f"{self.time_s * 1e3:.4g} ms ({self.source}, {self.device})"
 
 
-INTENSIVE = frozenset({"independent_loads", "critical_loads", "heaviest_block"})
+INTENSIVE = frozenset({
+    "independent_loads", "critical_loads", "heaviest_block", "local_frame_bytes", "longest_sleep_ns",
+    "longest_clock_cycles", "longest_clock_ns",
+})  # fmt: skip
 """Counters that are means or maxima of a warp or block: they neither grow with the grid nor add up over launches."""
 
 

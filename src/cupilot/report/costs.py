@@ -23,7 +23,8 @@ WORDS = {
     "fp32": "fp32 units", "fp16": "fp16 units", "fp64": "fp64 units", "tensor": "tensor cores",
     "int": "integer arithmetic", "sfu": "special function units", "issue": "instruction issue",
     "latency": "latency that nothing hides", "dependency": "waiting for earlier results", "launch": "launching",
-    "atomic": "atomics", "pcie": "copies over PCIe",
+    "atomic": "atomics", "pcie": "traffic over PCIe", "const": "constant memory at several addresses",
+    "host": "waiting for the host", "migration": "pages of managed memory", "print": "printf", "heap": "device malloc",
 }  # fmt: skip
 
 

@@ -28,7 +28,8 @@ from cupilot.tasks.lower_bound import lower_bound
 # what most likely binds in a zone, where the timing does not say
 LIKELY = {"memory-bound": "dram", "between": "l2", "compute-bound": "fp32", "latency-bound": "latency"}
 # parts of a time for which nobody has moves of their own, and those whose moves help them
-KIN = {"dependency": "latency", "atomic": "l2", "fp16": "fp32", "fp64": "fp32", "pcie": "launch"}
+KIN = {"dependency": "latency", "atomic": "l2", "fp16": "fp32", "fp64": "fp32", "pcie": "launch",
+       "const": "shared", "host": "launch", "migration": "launch", "print": "launch", "heap": "launch"}  # fmt: skip
 WHOLE = "the whole call"
 
 

@@ -317,7 +317,7 @@ def _lines(ptx: str, sass: Iterable[SassInstruction]) -> dict[str, tuple[SassLin
     for i in sass:
         # one instruction may take several lines; what is of none, such as a bracket, belongs to the next
         line = ends[min(bisect_left(ends, i.ptx_line), len(ends) - 1)] if i.ptx_line and ends else 0
-        steps.setdefault(i.function, []).append(Step(i.offset, i.opcode, i.operands, line, i.control, i.back))
+        steps.setdefault(i.function, []).append(Step(i.offset, i.opcode, i.operands, line, i.control, i.back, i.bytes))
     # the image that carries the PTX begins with its version, without the comments before
     before = next((number for number, line in enumerate(text) if line.startswith(".version")), 0)
     return {

@@ -46,6 +46,7 @@ LATENCY = {"MUFU": 18, "LDS": 23, "LDSM": 29, "SHFL": 23, "S2R": 24, "LDC": 28, 
 OTHER_LATENCY = 20
 # a store has read its registers
 READ_LATENCY = 10
+LOCAL, LANES = ("LDL", "STL"), 32
 GLOBAL_LOADS = ("LDG", "LD", "ATOM", "ATOMG", "LDGSTS")
 BARRIERS, NONE = 6, 7
 # instructions of the PTX that become one of the machine code each, so that copies can be told from sequences
@@ -96,6 +97,7 @@ class Step:
     ptx_line: int
     control: Control
     back: int = -1
+    bytes: int = 4
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,7 @@ def pipe_of(opcode: str) -> str:
 
 
 def line_costs(steps: Sequence[Step], blocks: Mapping[int, int], text: Sequence[str]) -> dict[int, dict[str, float]]:
-    """Pipes, ``path``, ``trips`` and ``cover`` of one execution, by line of the PTX.
+    """Pipes, ``path``, ``trips``, ``cover`` and bytes of ``local`` memory of one execution, by line of the PTX.
 
     ``blocks`` says which basic block of the PTX a line is in, ``text`` is the PTX by lines.  Code of no line is not
     followed, nor what comes after a branch to itself, which fills up the space behind the code.
@@ -252,6 +254,8 @@ def line_costs(steps: Sequence[Step], blocks: Mapping[int, int], text: Sequence[
             continue
         of_line = found.setdefault(step.ptx_line, {})
         parts = {pipe_of(step.opcode): 1, "path": passed.cycles, "trips": passed.trips, "cover": passed.cover}
+        if step.opcode in LOCAL:
+            parts["local"] = LANES * step.bytes
         for name, amount in parts.items():
             if amount:
                 of_line[name] = of_line.get(name, 0.0) + amount / copies

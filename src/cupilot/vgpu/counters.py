@@ -10,15 +10,20 @@ of L2 are simulated while blocks run; how much of the L2 traffic reaches DRAM is
 * when all buffers together fit into L2, every later wave and pass finds them there; where they almost do, a part
   of them (`overflow`).
 
-Not covered: constant memory, and the lanes that a guard (``@p``) switches off within a basic block: they count as
+Of constant memory the passes are counted, one for each address that the lanes of a request differ in, and what its
+small cache does not have.  Memory of the host is read and written over PCIe; managed memory is the device's after the
+launch that touches it first (`host_traffic`).
+
+Not covered: the lanes that a guard (``@p``) switches off within a basic block: they count as
 active for instructions and floating-point operations, not for memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from types import MappingProxyType
 
 from cupilot.records import INTENSIVE, Counter, LineCost
 from cupilot.records.evaluation import SassLine
@@ -29,8 +34,10 @@ from cupilot.vgpu.widths import SiteCount, kind_of
 SECTOR_BYTES, LINE_BYTES = 32, 128
 TELLING = 4
 """Blocks that must be known before their order says anything."""
-PATH = {"path": "path_cycles", "trips": "round_trips", "cover": "covered_cycles"}
+PATH = {"path": "path_cycles", "trips": "round_trips", "cover": "covered_cycles", "local": "local_machine_bytes"}
 UNCOUNTED = ("const", "param", "group")  # a group's members count
+PLACES = ("device", "host", "managed")
+"""Where a buffer is (cudart_control.cpp: vgc_launch_place); managed: the launch brought its pages to the device."""
 
 
 @dataclass
@@ -68,6 +75,7 @@ class BufferTraffic:
     unique_read: int
     unique_write: int
     stretch_bytes: float
+    place: str = "device"
 
 
 def instruction_counters(code: KernelCode, counts: Sequence[tuple[int, int]], warps: int) -> Sums:
@@ -122,6 +130,9 @@ def memory_counters(code: KernelCode, sites: Sequence[SiteCount]) -> Sums:
     """Requests, sectors, wavefronts, conflicts by space and kind."""
     totals = Sums()
     for site, whole in zip(code.sites, sites, strict=True):
+        if site.space == "const":
+            for name, amount in (("requests", whole.requests), ("passes", whole.wavefronts), ("misses", whole.sectors)):
+                totals.add(f"const_{name}", amount)
         if site.space in UNCOUNTED:
             continue
         kind = kind_of(site)
@@ -175,7 +186,7 @@ def dram_bytes(
     traffic: Iterable[BufferTraffic], scale: float, waves: float, l2_bytes: int, everywhere: bool = True
 ) -> dict[str, float]:
     """Bytes that cross L2 and DRAM in the whole grid (see the module's text)."""
-    buffers = [t for t in traffic if t.l2_read or t.l2_write]
+    buffers = [t for t in traffic if (t.l2_read or t.l2_write) and t.place != "host"]
     # a sector takes the place of its line
     touched = [min(t.bytes, max(t.unique_read, t.unique_write) * LINE_BYTES * scale) for t in buffers]
     lost = overflow(sum(touched), l2_bytes, everywhere)
@@ -200,6 +211,18 @@ def dram_bytes(
     return totals
 
 
+def host_traffic(traffic: Iterable[BufferTraffic], scale: float) -> dict[str, float]:
+    """Bytes that cross PCIe: requests to the host's memory, which L2 does not keep, and managed pages, once."""
+    found = {"host_read_bytes": 0.0, "host_write_bytes": 0.0, "migrated_bytes": 0.0}
+    for t in traffic:
+        if t.place == "host":
+            found["host_read_bytes"] += t.l2_read * scale * SECTOR_BYTES
+            found["host_write_bytes"] += t.l2_write * scale * SECTOR_BYTES
+        elif t.place == "managed":
+            found["migrated_bytes"] += min(t.bytes, max(t.unique_read, t.unique_write) * scale * SECTOR_BYTES)
+    return found
+
+
 def launch_counters(
     code: KernelCode,
     counts: Sequence[tuple[int, int]],
@@ -214,6 +237,7 @@ def launch_counters(
     sms: int,
     l2_bytes: int,
     machine_code: Sequence[SassLine] = (),
+    aside: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Counter, ...]:
     """All counters of one launch, scaled to the whole grid."""
     scale = blocks / max(blocks_run, 1)
@@ -226,16 +250,20 @@ def launch_counters(
     loads = measured.get("global_load_requests", Sum())
     measured["independent_loads"] = Sum(max(1.0, loads.value / groups) if groups else 1.0, loads.source)
     measured["heaviest_block"] = Sum(float(heaviest))
+    measured["local_frame_bytes"] = Sum(float(code.local_bytes))
     waves = ceil(blocks / max(concurrent_blocks, 1))
     modelled = dram_bytes(traffic, scale, waves, l2_bytes, everywhere=2 * blocks > sms)
     # stores that are merged write a sector once
     modelled["l2_write_sectors"] = max(0.0, modelled["l2_write_sectors"] - scale * merged_sectors(code, sites))
-    modelled |= hits(modelled, scale * measured.value("global_load_sectors"))
+    modelled |= (hosts := host_traffic(traffic, scale))
+    from_host = hosts["host_read_bytes"] / SECTOR_BYTES
+    modelled |= hits(modelled, scale * measured.value("global_load_sectors") - from_host)
     found = [
         Counter(name, total.value if name in INTENSIVE else total.value * scale, total.source)
         for name, total in sorted(measured.items())
     ]
     found += [Counter(name, value, "model") for name, value in sorted(modelled.items())]
+    found += [Counter(name, value, "PTX") for name, value in sorted(aside.items())]
     return tuple(counter for counter in found if counter.value)
 
 

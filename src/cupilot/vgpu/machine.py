@@ -19,7 +19,8 @@ from cupilot.gpu.timing import model_time
 from cupilot.records import Finding, Launch, MemoryOperation, Profile, Resources
 from cupilot.records.evaluation import SassFunction
 from cupilot.vgpu import translations
-from cupilot.vgpu.counters import BufferTraffic, launch_counters, line_costs, stretch
+from cupilot.vgpu.aside import aside_counters
+from cupilot.vgpu.counters import PLACES, BufferTraffic, launch_counters, line_costs, stretch
 from cupilot.vgpu.emit import KernelCode
 from cupilot.vgpu.emit.program import function_value
 from cupilot.vgpu.findings import read_finding
@@ -360,17 +361,19 @@ class Machine:
             size = self._library.vgc_launch_traffic(index, number, ctypes.byref(moved))
             sectors = {field[0]: int(getattr(moved, field[0])) for field in TrafficView._fields_}
             together = stretch(self._extents(index, number), size, view.resident * self.spec.sms)
-            traffic.append(BufferTraffic(size, **sectors, stretch_bytes=together))
+            place = PLACES[self._library.vgc_launch_place(index, number)]
+            traffic.append(BufferTraffic(size, **sectors, stretch_bytes=together, place=place))
         grid, block = tuple(view.grid), tuple(view.block)
         blocks = grid[0] * grid[1] * grid[2]
         threads = block[0] * block[1] * block[2]
+        scale = blocks / max(view.blocks_run, 1)
         counters = launch_counters(
             code, counts, sites, traffic, blocks=blocks, blocks_run=view.blocks_run, heaviest=view.heaviest,
             warps_per_block=-(-threads // 32),
             concurrent_blocks=view.resident * self.spec.sms, sms=self.spec.sms, l2_bytes=self.spec.l2_bytes,
             machine_code=[line for function in self.sass if function.name == name for line in function.lines],
+            aside=aside_counters(self._library, index, scale),
         )  # fmt: skip
-        scale = blocks / max(view.blocks_run, 1)
         return Launch(
             name, (grid[0], grid[1], grid[2]), (block[0], block[1], block[2]), view.dynamic_shared, resources,
             view.blocks_run, counters, line_costs(code, counts, sites, scale), bool(view.incomplete),

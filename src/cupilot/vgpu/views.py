@@ -61,6 +61,7 @@ def declare(lib: ctypes.CDLL) -> None:
     lib.vgc_store_launches.argtypes = [u64]
     lib.vgc_stored_elements.argtypes = [u64, u64, u64, u64, ctypes.c_void_p]
     lib.vgc_launch_traffic.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
+    lib.vgc_launch_place.argtypes = [u64, u64]
     lib.vgc_launch_extents.argtypes = [u64, u64, u64, ctypes.c_void_p]
     lib.vgc_launch.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
     lib.vgc_finding.argtypes, lib.vgc_finding.restype = [u64], ctypes.c_char_p

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cupilot.gpu.spec import GpuSpec
+from cupilot.gpu.timing.aside import PCIE_LATENCY_S
 from cupilot.gpu.timing.throughput import SECTOR_BYTES, far_share, has_machine_code, unevenness, warps, waves
 from cupilot.records import Launch
 
@@ -83,4 +84,6 @@ def load_latency_cycles(launch: Launch, spec: GpuSpec) -> float:
     far = far_share(launch, spec) * (spec.l2_far_latency_cycles - spec.l2_latency_cycles)
     l2 = min(spec.l2_latency_cycles + far, spec.dram_latency_cycles)
     cycles = spec.l1_latency_cycles + reach_l2 * (l2 - spec.l1_latency_cycles)
-    return cycles + reach_dram * (spec.dram_latency_cycles - l2)
+    cycles += reach_dram * (spec.dram_latency_cycles - l2)
+    reach_host = min(1.0, group * launch.counter("host_read_bytes") / SECTOR_BYTES / sectors)
+    return cycles + reach_host * max(0.0, PCIE_LATENCY_S * spec.clock_hz - cycles)

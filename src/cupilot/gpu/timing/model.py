@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cupilot.gpu.spec import GpuSpec
+from cupilot.gpu.timing.aside import serial_parts
 from cupilot.gpu.timing.latency import waiting
 from cupilot.gpu.timing.throughput import Parts, chip_times, has_machine_code, l1_cycles, shared_cycles, sm_times
 from cupilot.records import Launch, LineCost, MemoryOperation, Profile, Timing
@@ -29,6 +30,15 @@ RAMP_S = 1.5e-6
 """Fixed time of a kernel on the device: start, fill, drain (small-kernel times)."""
 GAP_S = 1.0e-6
 """Idle time between one launch and the next of a stream (small-kernel times)."""
+COPY_S = 5e-6
+"""What a copy over PCIe takes beside its bytes (5 to 7 us per call are reported for cudaMemcpyAsync: Wu et al. 2026,
+arXiv 2602.21548, section 5.2)."""
+WAIT_S = 5e-6
+"""The device's idle time when the host waits for it and then goes on (judgement: the host sees the end some
+microseconds late, and a launch takes as long to arrive)."""
+HOST_S = {"synchronize": WAIT_S, "host-function": 2 * WAIT_S}
+"""A function of the host in a stream is called by a thread that waits for the device, and the device for it."""
+OVER_PCIE = ("host-to-device", "device-to-host", "migration")
 STEPS = 24
 """Of the search for the time at which latency and DRAM agree; each halves what is left."""
 
@@ -94,13 +104,19 @@ def launch_parts(launch: Launch, spec: GpuSpec) -> Parts:
     path_s, l1, shared = parts.pop("lsu"), l1_cycles(launch, spec), shared_cycles(launch, spec)
     if path_s > 0:
         parts |= {"l1": path_s * l1 / (l1 + shared), "shared": path_s * shared / (l1 + shared)}
-    return with_minimum(parts, spec)
+    return with_minimum(parts, spec) | serial_parts(launch, spec)
 
 
 def operation_parts(operation: MemoryOperation, spec: GpuSpec) -> Parts:
-    """A fill writes its bytes; a copy reads and writes them; one to or from the host goes over PCIe."""
-    if operation.kind in ("host-to-device", "device-to-host"):
-        return with_minimum({"pcie": operation.bytes / spec.pcie_bytes_per_s}, spec)
+    """A fill writes its bytes; a copy reads and writes them; one to or from the host goes over PCIe.
+
+    While the host waits, or one of its functions runs in the stream, the device is idle.
+    """
+    if operation.kind in HOST_S:
+        return {"host": HOST_S[operation.kind]}
+    if operation.kind in OVER_PCIE:
+        waited_s = WAIT_S if operation.kind == "device-to-host" else 0.0
+        return with_minimum({"pcie": operation.bytes / spec.pcie_bytes_per_s}, spec) | {"host": COPY_S + waited_s}
     read = 0.0 if operation.kind in ("fill", "memset") else float(operation.bytes)
     # what PyTorch computes, at the speed of the vendor's library
     times = {"dram": spec.dram_s(read, operation.bytes), "fp32": operation.flop / spec.sgemm_flop_per_s}
@@ -134,7 +150,7 @@ def _share(parts: Parts, name: str) -> float:
 
 # --- source lines -------------------------------------------------------------------------------
 
-BY_SECTORS = ("l1", "l2", "dram", "latency")
+BY_SECTORS = ("l1", "l2", "dram", "latency", "pcie", "migration")
 """Parts that the lines which move the most data take."""
 
 

@@ -12,6 +12,8 @@ from math import ceil
 
 from cupilot.gpu.occupancy import WARP, occupancy
 from cupilot.gpu.spec import GpuSpec
+from cupilot.gpu.timing.aside import clock_cycles, constant_cycles, constant_path_cycles, idle_s
+from cupilot.gpu.timing.local import local_traffic
 from cupilot.records import Launch
 
 Parts = dict[str, float]
@@ -57,9 +59,12 @@ def sm_times(launch: Launch, spec: GpuSpec) -> Parts:
     share = busiest_sm(launch, spec)
     cycles = {"issue": issue_slots(launch) / spec.schedulers_per_sm, **pipe_cycles(launch, spec)}
     cycles["lsu"] = l1_cycles(launch, spec) + shared_cycles(launch, spec)
+    cycles["const"] = constant_cycles(launch)
     times = {name: value * share / spec.clock_hz for name, value in cycles.items()}
     # resident warps go their ways at the same time, the next ones after them
-    times["dependency"] = waves(launch, spec) * unevenness(launch, spec) * path_cycles(launch) / spec.clock_hz
+    sets = waves(launch, spec)
+    path = sets * unevenness(launch, spec) * path_cycles(launch)
+    times["dependency"] = max(path, clock_cycles(launch, sets)) / spec.clock_hz + idle_s(launch, sets)
     return times
 
 
@@ -123,9 +128,10 @@ def tensor_peak(spec: GpuSpec, kind: str) -> float:
 
 def path_cycles(launch: Launch) -> float:
     """Cycles that the mean warp needs for its own instructions, without waiting for global memory."""
+    constants = constant_path_cycles(launch)
     if has_machine_code(launch):
-        return launch.counter("path_cycles") / warps(launch)
-    return issue_slots(launch) / warps(launch) * PATH_CYCLES_PER_INSTRUCTION
+        return launch.counter("path_cycles") / warps(launch) + constants
+    return issue_slots(launch) / warps(launch) * PATH_CYCLES_PER_INSTRUCTION + constants
 
 
 def request_wavefronts(requests: float, sectors: float) -> float:
@@ -143,7 +149,7 @@ def request_wavefronts(requests: float, sectors: float) -> float:
 
 def l1_cycles(launch: Launch, spec: GpuSpec) -> float:
     """Global, atomic and local requests; shuffles and votes take the same path."""
-    total = launch.counter("global_atomic_requests") + local_bytes(launch) / WAVEFRONT_BYTES
+    total = launch.counter("global_atomic_requests") + local_traffic(launch, spec).wavefronts
     total += launch.counter("opcodes_warp")
     for kind in ("load", "store"):
         requests, sectors = launch.counter(f"global_{kind}_requests"), launch.counter(f"global_{kind}_sectors")
@@ -158,28 +164,22 @@ def shared_cycles(launch: Launch, spec: GpuSpec) -> float:
     return total * WARP / spec.lsu_lanes_per_sm
 
 
-def local_bytes(launch: Launch) -> float:
-    """Local memory: what the PTX asks for, and ptxas' spills once per thread (loops are not known)."""
-    asked = launch.counter("local_load_bytes") + launch.counter("local_store_bytes")
-    return asked + float(launch.resources.spill_bytes) * launch.threads * launch.blocks
-
-
 def chip_times(launch: Launch, spec: GpuSpec) -> Parts:
-    """L2, atomics in it, and DRAM."""
+    """L2, atomics in it, DRAM, and PCIe for memory of the host."""
+    local = local_traffic(launch, spec).dram_bytes / 2
+    hosts = launch.counter("host_read_bytes") + launch.counter("host_write_bytes")
     return {
         "l2": l2_s(launch, spec),
         "atomic": launch.counter("global_atomic_steps") / spec.clock_hz,
-        "dram": spec.dram_s(launch.counter("dram_read_bytes"), launch.counter("dram_write_bytes")),
+        "dram": spec.dram_s(launch.counter("dram_read_bytes") + local, launch.counter("dram_write_bytes") + local),
+        "pcie": hosts / spec.pcie_bytes_per_s,
     }
 
 
 def l2_s(launch: Launch, spec: GpuSpec) -> float:
-    """L2 traffic over the chip's bandwidth, or over the busiest SM's port.
-
-    Half of the local bytes count: stores go through the L1, loads mostly hit in it.
-    """
+    """L2 traffic over the chip's bandwidth, or over the busiest SM's port."""
     sectors = launch.counter("l2_read_sectors") + launch.counter("l2_write_sectors")
-    moved = sectors * SECTOR_BYTES + local_bytes(launch) / 2
+    moved = sectors * SECTOR_BYTES + local_traffic(launch, spec).l2_bytes
     port_s = moved * busiest_sm(launch, spec) / L2_PORT_BYTES_PER_CYCLE / spec.clock_hz
     return max(moved / spec.l2_bytes_per_s, port_s)
 

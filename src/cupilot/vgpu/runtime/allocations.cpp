@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "host_memory.h"
 #include "marks.h"
 
 // Large pages spare the host's address translation; of buffers that are larger still, kernels touch only parts.
@@ -63,6 +64,7 @@ u64 allocate(u64 bytes, const char* name, bool host) {
     arena.used += size;
     auto* a = new Allocation;
     a->base = (u64)(arena.data + at), a->bytes = bytes, a->name = name ? name : "", a->host = host;
+    if (host) a->sides.assign(bytes / SECTOR + 1, 0), e.shares_memory = true;
     a->writers = from(arena.writers, at), a->readers = from(arena.readers, at);
     a->index = (u32)e.by_index.size();
     a->first_line = e.line_count, e.line_count += (u32)(a->bytes / 128) + 1;
@@ -144,6 +146,7 @@ void begin_call() {
     std::lock_guard<std::mutex> guard(e.mutex);
     for (Allocation* a : e.allocations) {
         a->filled = a->partial = false, a->store_launches = 0;
+        if (a->host) forget_sides(a);
         if (a->freed || !a->stored) continue;
         a->stored = false;
         bool whole = true;

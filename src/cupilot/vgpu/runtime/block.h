@@ -82,7 +82,7 @@ struct Resident {
         c.block_mark = (u8)(MARK + (u32)(index * 2654435761u >> 7) % 250);
         u64 nobody = 0;
         if (!l.block_of[c.block_mark].compare_exchange_strong(nobody, index + 1)) l.block_of[c.block_mark] = SEVERAL;
-        c.clock = 0, asleep = c.incomplete = false;
+        c.clock = c.seen_cycles = c.seen_ns = 0, asleep = c.incomplete = false;
         c.faulty.clear();
         c.l1.clear(), c.l2.clear(), c.misses.clear();
         clear_shared();
@@ -124,7 +124,7 @@ struct Resident {
     void start_warps() {
         for (u32 i = 0; i < warp_count; i++) {
             Warp* w = warp(i);
-            w->pc = 0, w->exited = 0, w->rpc = FULL, w->sp = 0, w->frame = 0, w->saved = 0, w->mask = w->live;
+            w->pc = 0, w->exited = 0, w->rpc = FULL, w->sp = 0, w->frame = 0, w->saved = 0, w->slept = 0, w->mask = w->live;
         }
     }
 

@@ -1,6 +1,8 @@
 // The cache model: an L1 and a share of L2 for each block, counted in 32-byte sectors.
 #include "caches.h"
 
+#include "host_memory.h"
+
 #include <immintrin.h>
 
 #include <algorithm>
@@ -112,6 +114,7 @@ u32 PastMisses::of(u32 line) const {
 // --- requests ---------------------------------------------------------------------------------
 
 void pass_caches(Context* c, const Site& s, Allocation* a, u64 first, bool store) {
+    if (a->host) use_host_memory(c, s, a, first, store);
     auto& traffic = c->tally->traffic;
     if (traffic.size() <= a->index) traffic.resize(engine().by_index.size());
     Traffic& t = traffic[a->index];

@@ -104,6 +104,7 @@ extern "C" void vg_call_vprintf(Context* c, Warp* w, u32 mask, u32, u32 format, 
             std::lock_guard<std::mutex> guard(c->launch->mutex);
             c->launch->printed += printed;
         }
+        c->tally->aside.prints++;
         give(c, w, result, lane, taken, 4);
     }
 }
@@ -121,6 +122,7 @@ extern "C" void vg_call_assertfail(Context* c, Warp* w, u32 mask, u32, u32 messa
 extern "C" void vg_call_malloc(Context* c, Warp* w, u32 mask, u32, u32 size, u32 result) {
     for (u32 bits = mask; bits; bits &= bits - 1) {
         u32 lane = __builtin_ctz(bits);
+        c->tally->aside.heap_calls++;
         give(c, w, result, lane, allocate(take(c, w, size, lane, 8), "device malloc"), 8);
     }
 }
@@ -129,6 +131,7 @@ extern "C" void vg_call_free(Context* c, Warp* w, u32 mask, u32 line, u32 pointe
     for (u32 bits = mask; bits; bits &= bits - 1) {
         u32 lane = __builtin_ctz(bits);
         u64 address = take(c, w, pointer, lane, 8);
+        c->tally->aside.heap_calls++;
         if (address && !release(address))
             report(c, w, "bad-free", "free of a pointer that malloc did not give", line, 1u << lane);
     }

@@ -74,6 +74,7 @@ struct Runtime {
     std::vector<SideWork> side_work;
     cudaStream_t running = nullptr;  // the stream whose work is being done
     bool returned = false;           // the wrapper; nothing may be launched until the next call begins
+    bool waited = false;             // the host has waited for work of this call, so the next work begins later
     Stream first;  // the attributes of the default stream
     std::map<int, u64> pool;  // settings of the memory pool
     Translate translate = nullptr;
@@ -123,6 +124,9 @@ struct LaunchShape { dim3 grid, block; size_t shared; bool cooperative = false; 
 cudaError_t launch(Registered* r, const LaunchShape& shape, void** args);
 // A launch in a stream: now, or later when the stream is captured (the arguments are copied then).
 cudaError_t launch_in(cudaStream_t stream, Registered* r, const LaunchShape& shape, void** args);
+
+// Something beside launches that takes time.
+void note_operation(const char* kind, u64 bytes);
 
 // Work in a stream: done now, or recorded while the stream is captured.
 cudaError_t submit(cudaStream_t stream, cudaGraphNodeType type, const std::function<cudaError_t()>& work);

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -121,7 +122,7 @@ u64 vgc_variable(u32 image, const char* name, u64 bytes, u32* fresh) {
             managed |= entry.second.managed && entry.second.image == image && entry.second.name == name;
         address = allocate(bytes, name, managed);
         mark_written(address, bytes);  // module variables start as zero or with their initial value
-        if (Allocation* a = find_allocation(address)) a->variable = true;
+        if (Allocation* a = find_allocation(address)) a->variable = true, a->managed = managed;
         *fresh = 1;
     }
     for (auto& entry : runtime().variables)
@@ -156,7 +157,7 @@ void vgc_begin() {
     e.timed_out = false;
     r.pending = r.sticky = last_error = cudaSuccess;
     r.timed_launches = r.timed_operations = r.journalled = 0, r.timing = false;
-    r.side_work.clear(), r.returned = false;
+    r.side_work.clear(), r.returned = r.waited = false;
 }
 
 u64 vgc_launches() { return engine().launches.size(); }
@@ -202,6 +203,16 @@ u64 vgc_launch_traffic(u64 i, u64 number, Traffic* out) {
     *out = engine().launches[i]->traffic[touched[number]];
     return engine().by_index[touched[number]]->bytes;
 }
+
+// Where such a buffer is: 0 on the device, 1 on the host, 2 managed, and this launch brought its pages.
+u32 vgc_launch_place(u64 i, u64 number) {
+    const Allocation* a = engine().by_index[touched[number]];
+    if (!a->host) return 0;
+    const auto& moved = engine().launches[i]->moved;
+    return !a->managed ? 1 : std::count(moved.begin(), moved.end(), a->index) ? 2 : 0;
+}
+
+void vgc_launch_aside(u64 i, Aside* out) { *out = engine().launches[i]->aside; }
 
 // Where blocks read such a buffer: how many of them are known, and as many (block, first line, last line) as there is room for.
 u64 vgc_launch_extents(u64 i, u64 number, u64 room, u64* out) {

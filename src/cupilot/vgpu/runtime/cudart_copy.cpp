@@ -6,13 +6,10 @@
 #include <cstring>
 
 #include "cudart.h"
+#include "host_memory.h"
 #include "print.h"
 
 namespace {
-
-void note_operation(const char* kind, u64 bytes) {
-    engine().operations.push_back({kind, bytes, engine().launches.size()});
-}
 
 bool in_device_memory(const void* pointer) {
     Allocation* a = find_allocation((u64)pointer);
@@ -48,17 +45,25 @@ bool reachable(const void* pointer, size_t bytes, bool on_device) {
 
 cudaError_t move(void* to, const void* from, size_t bytes, Sides s) {
     if (!reachable(to, bytes, s.to_device) || !reachable(from, bytes, s.from_device)) return cudaErrorInvalidValue;
-    if (engine().settings.checks && is_left_over((u64)from, bytes))
+    begin_device_work();
+    Allocation *source = find_allocation((u64)from), *target = find_allocation((u64)to);
+    bool old = is_left_over((u64)from, bytes) || (source && is_of_earlier_call(source, (u64)from - source->base, bytes));
+    if (engine().settings.checks && old)
         report("left-over", "copy of " + std::to_string(bytes) + " bytes that an earlier call wrote, and this one did not");
     memmove(to, from, bytes);
-    if (find_allocation((u64)to)) mark_written((u64)to, bytes);
+    if (target) mark_written((u64)to, bytes), device_wrote(target, (u64)to - target->base, bytes);
+    end_device_work();
     return cudaSuccess;
 }
 
 cudaError_t set(void* pointer, int value, size_t bytes) {
     if (!reachable(pointer, bytes, true)) return cudaErrorInvalidValue;
+    begin_device_work();
     memset(pointer, value, bytes);
     mark_written((u64)pointer, bytes);
+    Allocation* a = find_allocation((u64)pointer);
+    device_wrote(a, (u64)pointer - a->base, bytes);
+    end_device_work();
     return cudaSuccess;
 }
 
@@ -88,6 +93,10 @@ cudaError_t copy_symbol(const void* symbol, void* other, size_t bytes, size_t of
 }
 
 }  // namespace
+
+void note_operation(const char* kind, u64 bytes) {
+    engine().operations.push_back({kind, bytes, engine().launches.size()});
+}
 
 // Where a variable lies; it gets its initial value when it is first asked for. 0 when the PTX does not hold it.
 u64 variable_address(ModuleVariable& v) {

@@ -39,7 +39,7 @@ Work copy_work(const cudaMemcpy3DParms& p) {
     return [=] { return copy_volume(p); };
 }
 Work host_work(const cudaHostNodeParams& p) {
-    return [=] { return p.fn(p.userData), cudaSuccess; };
+    return [=] { return note_operation("host-function", 0), p.fn(p.userData), cudaSuccess; };
 }
 
 namespace {

@@ -20,6 +20,7 @@ cudaError_t make(void** pointer, size_t bytes, cudaMemoryType type, unsigned fla
     u64 address = allocate(bytes, name, !on_device);
     REQUIRE(address, cudaErrorMemoryAllocation);
     if (!on_device) find_allocation(address)->all_written = true;
+    find_allocation(address)->managed = type == cudaMemoryTypeManaged;
     r.buffers[address] = {bytes, type, flags};
     if (on_device) r.device_bytes += bytes;
     *pointer = (void*)address;
@@ -189,14 +190,19 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
     return cudaSuccess;
 }
 
-// --- advice, which changes nothing here ---------------------------------------------------------
-
-cudaError_t cudaMemPrefetchAsync(const void* pointer, size_t bytes, cudaMemLocation, unsigned, cudaStream_t) {
+cudaError_t cudaMemPrefetchAsync(const void* pointer, size_t bytes, cudaMemLocation place, unsigned,
+                                 cudaStream_t stream) {
     ENTER;
     auto* b = buffer_around(pointer);
     REQUIRE(bytes && b && b->second.type == cudaMemoryTypeManaged, cudaErrorInvalidValue);
+    if (cudaError_t error = begin_work(stream, "a prefetch")) return error;
+    find_allocation((u64)pointer)->moved = place.type == cudaMemLocationTypeDevice;
+    note_operation("migration", bytes);
     return cudaSuccess;
 }
+
+// --- advice, which changes nothing here ---------------------------------------------------------
+
 cudaError_t cudaMemAdvise(const void* pointer, size_t bytes, cudaMemoryAdvise, cudaMemLocation) {
     ENTER;
     auto* b = buffer_around(pointer);

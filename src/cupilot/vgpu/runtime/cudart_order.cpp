@@ -33,6 +33,8 @@ cudaError_t begin_work(cudaStream_t stream, const std::string& what, const std::
         report("unordered", "work that begins after the wrapper returned: " + what, kernel);
         return fail(cudaErrorNotPermitted);
     }
+    if (r.waited && !r.program) note_operation("synchronize", 0);
+    r.waited = false;
     Stream* s = side_stream(stream);
     if (!s || r.program) return cudaSuccess;
     r.side_work.push_back({s->id, ++r.works, what, kernel});

@@ -16,6 +16,7 @@ Stream* own(cudaStream_t stream) { return (u64)stream > 2 ? (Stream*)stream : nu
 
 cudaError_t synchronize() {
     Guard guard(runtime().lock);
+    runtime().waited = !engine().launches.empty() || !engine().operations.empty();
     flush_prints();
     return fail(settled());
 }
@@ -162,6 +163,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
     REQUIRE(function, cudaErrorInvalidValue);
     return submit(stream, cudaGraphNodeTypeHost, [=] {
         flush_prints();
+        note_operation("host-function", 0);
         function(data);
         return cudaSuccess;
     });
@@ -172,6 +174,7 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t func
     REQUIRE(!capturing(stream), cudaErrorStreamCaptureUnsupported);
     if (cudaError_t error = begin_work(stream, "a callback")) return error;
     flush_prints();
+    note_operation("host-function", 0);
     function(stream, settled(), data);
     return cudaSuccess;
 }

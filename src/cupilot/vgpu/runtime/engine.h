@@ -42,6 +42,8 @@ struct Allocation {
     bool stored = false;       // in this call, by a kernel, a fill or a copy
     bool filled = false;       // in this call, as a whole: by a fill or a copy, or because it was given
     bool host = false;         // pinned or managed: host code may touch it
+    bool managed = false;      // its pages go to whoever touches them
+    bool moved = false;        // of managed memory: its pages are on the device
     bool mapped = false;       // a file's content
     bool given = false;        // its content is from whoever runs the machine
     bool variable = false;     // of a module; `first` is its initial content, zeros but for that
@@ -56,6 +58,9 @@ struct Allocation {
     u32 index = 0;
     u32 first_line = 0;        // in the modelled caches: where the host put a buffer must not matter
     std::string name, first;
+    bool told = false;         // that an earlier call's work was read here
+    std::vector<u8> sides;     // of host memory, by sector: who wrote and read it (host_memory.h)
+    std::vector<u8> seen;      // its content when the device last stopped working
 };
 constexpr u64 PAGE = 4096;
 constexpr u32 BY_HOST = 0xffffffffu;  // in place of a launch's number
@@ -211,7 +216,7 @@ struct StackEntry { u32 pc, mask, rpc, frame, saved, pad[3]; };
 struct Warp {
     u32 pc, mask, exited, live, rpc, sp;
     i32 fuel;
-    u32 barrier, index, barrier_threads, votes, frame, saved, turns, pad[2];
+    u32 barrier, index, barrier_threads, votes, frame, saved, turns, slept, pad;
     u32 tid[3][LANES];
     u32 pad2[16];
     StackEntry stack[1];
@@ -221,8 +226,18 @@ static_assert(offsetof(Warp, tid) == 64 && offsetof(Warp, stack) == 512);
 struct LaunchState;
 struct AsyncState;
 
+// What a kernel does beside computing and moving data: calls of lanes; nanoseconds of sleep, of all warps and of the
+// one with most; time that loops saw pass on a clock, of all blocks and of the one with most. Mirrored in vgpu/aside.py.
+struct Aside {
+    u64 prints = 0, heap_calls = 0;
+    u64 sleep_ns = 0, longest_sleep_ns = 0;
+    u64 clock_cycles = 0, longest_clock_cycles = 0, clock_ns = 0, longest_clock_ns = 0;
+    u64 host_read_bytes = 0, host_write_bytes = 0;  // of memory that host code sees, each sector once per call
+};
+
 // What one host thread counted.
 struct Tally {
+    Aside aside;
     std::vector<u64> counts;
     std::vector<Site> sites;
     std::vector<Traffic> traffic;
@@ -261,6 +276,8 @@ struct Context {
     PastMisses misses;
     u32 stamp;
     u64 clock;  // advances with every look at it
+    u64 seen_cycles, seen_ns;  // what the looks of the running block made of it
+    u64 constants[32] = {};    // lines of the constant cache, which outlive a block, in order of use
     Barrier barriers[16];
     u8 block_mark;  // of the running block in global memory
     bool checks;
@@ -333,6 +350,8 @@ struct LaunchState {
     std::vector<Traffic> traffic;
     std::vector<Extent> extents;
     std::atomic<bool> incomplete{false};  // some block read what blocks that did not run would have written
+    Aside aside;
+    std::vector<u32> moved;  // managed buffers whose pages this launch brought to the device
     std::string printed;
     u32 number = 0;                // counts launches, from 1
     std::atomic<bool> any_published{false};
@@ -375,6 +394,7 @@ struct Engine {
     std::mutex mutex;
     bool timed_out = false;
     u32 launch_count = 0, line_count = 0;
+    bool shares_memory = false;  // some buffer is the host's as well
     std::atomic<u32> block_count{0};
 };
 

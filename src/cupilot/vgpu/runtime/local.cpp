@@ -27,6 +27,21 @@ static void move_word(Context* c, Warp* w, u64 offset, u32 lane, void* data) {
     }
 }
 
+// A word of all lanes is a line: lanes with one offset share it, eight neighbours a sector, and each offset that lanes
+// differ in takes lines of its own. `different` are lanes among which all offsets are.
+static void count_rows(Site& s, const u64* address, u32 different, u32 mask, u32 bytes) {
+    u32 words = std::max<u32>(bytes / 4, 1);
+    for (u32 left = different; left;) {
+        u64 one = address[__builtin_ctz(left)] / 4;
+        u32 same = different & (different - 1) ? 0 : mask;
+        for (u32 bits = same ? 0 : left; bits; bits &= bits - 1)
+            if (address[__builtin_ctz(bits)] / 4 == one) same |= bits & -bits;
+        left &= ~same;
+        for (u32 eighth = 0; eighth < LANES; eighth += 8) s.sector_total += (same >> eighth & 0xff) ? words : 0;
+        s.wavefront_total += words;
+    }
+}
+
 template <int W, int V, bool STORE>
 static void local_access(Context* c, Warp* w, u32 site, const u64* address, u32 mask, void* data) {
     if (!mask) return;
@@ -37,9 +52,7 @@ static void local_access(Context* c, Warp* w, u32 site, const u64* address, u32 
     for (int i = 0; i < LANES; i++) difference |= ((address[i] & ~(0xffull << 56)) ^ first) & (0 - (u64)(mask >> i & 1));
     u32 lanes = (u32)__builtin_popcount(mask);
     s.requests++, s.lane_bytes += (u64)lanes * BYTES;
-    // lanes with one offset lie side by side, others are spread over as many lines
-    u32 lines = difference ? lanes : std::max<u32>(BYTES / 4, 1);
-    s.sector_total += difference ? lanes : 4 * lines, s.wavefront_total += lines;
+    count_rows(s, address, difference ? mask : mask & -mask, mask, BYTES);
     if (W == 4 && !difference && mask == FULL && first + BYTES <= c->local_bytes && first % BYTES == 0) {
         u8* p = local_word(c, w, first, 0);
         if (STORE)

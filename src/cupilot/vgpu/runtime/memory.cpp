@@ -21,9 +21,28 @@ static void generic_access(ARGS(u64), void (*local)(ARGS(u64))) {
     if (mask & ~shared & ~own) global_access<W, V, STORE>(c, w, site, address, mask & ~shared & ~own, data);
 }
 
-// Constant memory is cached per SM and broadcast; it is checked but not counted as global traffic.
+// Each address that lanes differ in is a pass of its own (CUDA C++ Best Practices Guide, "Constant Memory"), through a
+// small cache whose misses are counted as sectors. Kernel parameters come the same way.
+static void count_constants(Context* c, Site& s, const u64* address, u32 mask, u32 bytes) {
+    constexpr u32 LINE = 64;
+    s.requests++, s.lane_bytes += (u64)__builtin_popcount(mask) * bytes;
+    for (u32 left = mask; left;) {
+        u64 one = address[__builtin_ctz(left)], line = one / LINE;
+        u32 same = 0;
+        for (u32 bits = left; bits; bits &= bits - 1)
+            if (address[__builtin_ctz(bits)] == one) same |= bits & -bits;
+        left &= ~same;
+        s.wavefront_total++;
+        u64 *begin = c->constants, *end = begin + LANES, *found = std::find(begin, end, line);
+        s.sector_total += found == end;
+        std::rotate(begin, found == end ? end - 1 : found, found == end ? end : found + 1);
+        *begin = line;
+    }
+}
+
 template <int W, int V>
 static void const_access(ARGS(u64)) {
+    if (mask) count_constants(c, c->sites[site], address, mask, W * V);
     u32 fine = careful_lanes(c, w, site, address, mask, W * V, false, false);
     for (u32 bits = mask & ~fine; bits; bits &= bits - 1) clear_lane<W, V>(__builtin_ctz(bits), data);
     move_lanes<W, V, false>(fine, data, [&](int i) { return address[i]; });

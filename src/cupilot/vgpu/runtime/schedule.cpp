@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "block.h"
+#include "host_memory.h"
 #include "print.h"
 
 // Of how many blocks it is kept where they read.
@@ -156,6 +157,13 @@ struct Worker {
             o.l2_read += t.l2_read, o.l2_write += t.l2_write, o.miss_read += t.miss_read, o.miss_write += t.miss_write;
             o.unique_read += t.unique_read, o.unique_write += t.unique_write;
         }
+        Aside &to = l.aside, &from = tally.aside;
+        to.prints += from.prints, to.heap_calls += from.heap_calls;
+        to.sleep_ns += from.sleep_ns, to.clock_cycles += from.clock_cycles, to.clock_ns += from.clock_ns;
+        to.longest_sleep_ns = std::max(to.longest_sleep_ns, from.longest_sleep_ns);
+        to.longest_clock_cycles = std::max(to.longest_clock_cycles, from.longest_clock_cycles);
+        to.longest_clock_ns = std::max(to.longest_clock_ns, from.longest_clock_ns);
+        to.host_read_bytes += from.host_read_bytes, to.host_write_bytes += from.host_write_bytes;
         l.lane_instructions += instructions(1);
         l.heaviest = std::max(l.heaviest, heaviest);
         l.extents.insert(l.extents.end(), tally.extents.begin(), tally.extents.end());
@@ -264,7 +272,24 @@ extern "C" u32 vg_barrier_result(Context* c, u32 number, u32 kind) {
 }
 
 // Time passes by being looked at: the same every time, and enough for loops that wait.
-extern "C" u64 vg_clock(Context* c, u32 nanoseconds) { return (c->clock += 64) * (nanoseconds ? 16 : 1); }
+extern "C" u64 vg_clock(Context* c, u32 nanoseconds) {
+    Aside& aside = c->tally->aside;
+    if (nanoseconds)
+        aside.clock_ns += 1024, aside.longest_clock_ns = std::max(aside.longest_clock_ns, c->seen_ns += 1024);
+    else
+        aside.clock_cycles += 64, aside.longest_clock_cycles = std::max(aside.longest_clock_cycles, c->seen_cycles += 64);
+    return (c->clock += 64) * (nanoseconds ? 16 : 1);
+}
+
+// The longest that one of the lanes asks for counts for the warp.
+extern "C" void vg_sleep(Context* c, Warp* w, const u32* ns, u32 mask) {
+    u32 longest = 0;
+    for (u32 bits = mask; bits; bits &= bits - 1) longest = std::max(longest, ns[__builtin_ctz(bits)]);
+    longest = std::min(longest, 1000000u);  // PTX ISA, nanosleep: a millisecond at most
+    w->slept += longest;
+    Aside& aside = c->tally->aside;
+    aside.sleep_ns += longest, aside.longest_sleep_ns = std::max<u64>(aside.longest_sleep_ns, w->slept);
+}
 
 int run_launch(KernelInfo* kernel, const u32 grid[3], const u32 block[3], void** args, u64 dynamic_shared, u32 resident) {
     Engine& e = engine();
@@ -292,11 +317,13 @@ int run_launch(KernelInfo* kernel, const u32 grid[3], const u32 block[3], void**
         memset((void*)workspace, 0, 4096);
         l->workspace = workspace;
     }
+    begin_device_work();
     u64 most = std::max<u64>(1, (u64)l->resident * (u64)std::max(e.device.sms, 1));
     if (e.settings.sample_budget && !l->cooperative)
         run_sample(*l, params, most);
     else
         run_all(*l, params, most);
+    end_device_work(l);
     if (!l->printed.empty()) device_print(l->printed);
     // cudaErrorLaunchFailure stands for whatever else stops a kernel
     return l->error ? l->error : l->stop ? 719 : 0;

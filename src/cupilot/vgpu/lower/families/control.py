@@ -72,7 +72,9 @@ def _nothing(e: Emitter, i: Instruction) -> None:
 
 
 def _sleep(e: Emitter, i: Instruction) -> None:
-    """No time passes, but the scheduler is told at once that this warp is waiting."""
+    """Its time is put down for the time model, and the scheduler is told at once that this warp is waiting."""
+    e.line(f"store <32 x i32> {e.fetch(i.operands[0], 'i32', True)}, ptr %data, align 64")
+    e.call("void", "vg_sleep", f"ptr %c, ptr %w, ptr %data, i32 {e.lane_mask()}", "ptr, ptr, ptr, i32")
     e.store_field("%w", layout.WARP_FUEL, "i32", str(layout.ASLEEP))
 
 
@@ -116,7 +118,13 @@ OPCODES = {
         notes="a guarded barrier is refused",
     ),
     "brkpt": Opcode(_nothing, writes=0, kind="branch", forms=("brkpt",), notes="no effect"),
-    "nanosleep": Opcode(_sleep, writes=0, pipe="control", forms=("nanosleep.u32 %r1",), notes="no time passes"),
+    "nanosleep": Opcode(
+        _sleep,
+        writes=0,
+        pipe="control",
+        forms=("nanosleep.u32 %r1",),
+        notes="no time passes while it runs; it counts for the modelled time",
+    ),
     "setmaxnreg": Opcode(
         _nothing, writes=0, pipe="control", forms=("setmaxnreg.{inc,dec}.sync.aligned.u32 64",), notes="no effect"
     ),
