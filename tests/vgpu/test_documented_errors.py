@@ -1,4 +1,4 @@
-"""CUDA's mathematical functions have the errors that NVIDIA documents: the accurate ones no more, the fast ones up to it.
+"""CUDA's mathematical functions have the errors that NVIDIA documents: accurate ones no more, fast ones up to it.
 
 Bounds are from the CUDA C++ Programming Guide, "Mathematical Functions" (maximum ulp errors of the standard and of the
 intrinsic functions) and, for instructions, from the PTX ISA.

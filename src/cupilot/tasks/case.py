@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -25,7 +26,7 @@ from cupilot.records import Argument, Scalar, Task, TensorSpec
 from cupilot.tasks.bind import constructor_values, evaluate_expressions
 from cupilot.tasks.draw import DRAWS, KINDS, SPECIAL
 from cupilot.tasks.execute import build_model, draw_inputs, init_inputs, isolated, run_model, run_source
-from cupilot.tasks.magnitude import error_by_magnitude, root_mean_square
+from cupilot.tasks.magnitude import ENOUGH, error_by_magnitude, root_mean_square
 from cupilot.tasks.structure import Structure, impose, learn_structure
 from cupilot.tasks.tensors import round_to, to_array, to_tensor
 
@@ -37,6 +38,9 @@ TILE_PAGES = 16411
 """A prime, so that rows of usual lengths do not repeat together with the tile; 67 MB."""
 WOBBLE = 2.0**-24
 """Inputs known to one rounding of float32: what that does to the results is nobody's fault."""
+
+MOST_EVALUATIONS = 8
+"""Of the textbook formula, where there are few results."""
 
 Value = Array | Scalar | None | tuple[Any, ...]
 AS_MODULE = "<module>"
@@ -108,7 +112,7 @@ class Expectation:
     """What elements of one output should be: all of them, or those at flat ``positions``.
 
     ``expected`` is float64 (integers and booleans as they are), ``native`` PyTorch's result in the task's own
-    type, ``errors`` PyTorch's error by magnitude (see `magnitude`), ``scale`` a root mean square.
+    type, ``errors`` the error that cannot be avoided, by magnitude (see `magnitude`), ``scale`` a root mean square.
     """
 
     positions: Array | None
@@ -142,16 +146,21 @@ class Case(Drafted):
 
     ``expected`` and ``native`` hold whole outputs: in float64 and in the task's own types.  ``rounded`` are the
     outputs in float64 for inputs that are rounded to the precision that is asked for; their difference is allowed too.
+    ``textbook`` are some evaluations of the textbook formula in float32 (see `textbook`).
     """
 
     drawn: Drawn
     expected: tuple[Array, ...]
     native: tuple[Array, ...]
     rounded: tuple[Array, ...] = ()
+    textbook: tuple[tuple[Array, ...], ...] = ()
 
     @cached_property
     def _whole(self) -> tuple[Expectation, ...]:
-        return tuple(map(expectation, self.expected, self.native, self.rounded or self.expected))
+        results = zip(self.expected, self.native, self.rounded or self.expected, strict=True)
+        return tuple(
+            expectation(*result, textbook=[other[n] for other in self.textbook]) for n, result in enumerate(results)
+        )
 
     def expectation(self, output: int, where: Array | None) -> Expectation:
         """What the elements at ``where`` (all of them if None) should be."""
@@ -161,14 +170,18 @@ class Case(Drafted):
         return Expectation(where, whole.expected[where], whole.native[where], whole.errors, whole.scale)
 
 
-def expectation(expected: Array, native: Array, rounded: Array, positions: Array | None = None) -> Expectation:
-    """With errors and scale taken from these very elements."""
+def expectation(
+    expected: Array, native: Array, rounded: Array, positions: Array | None = None, textbook: Sequence[Array] = ()
+) -> Expectation:
+    """With scale and errors taken from these very elements: PyTorch's, or those of the textbook formula."""
     is_other = rounded is not expected and expected.dtype.kind == "f"
     expected, native, rounded = expected.reshape(-1), native.reshape(-1), rounded.reshape(-1)
     stored = float_limits(native.dtype)[0] if is_floating(native.dtype) else 0.0
-    errors = error_by_magnitude(expected, native, stored if stored > WOBBLE else 0.0)
+    errors = error_by_magnitude(expected, (native,), stored if stored > WOBBLE else 0.0)
+    if textbook and expected.dtype.kind == "f":
+        errors = np.maximum(errors, error_by_magnitude(expected, [each.reshape(-1) for each in textbook]))
     if is_other:
-        errors = np.hypot(errors, error_by_magnitude(expected, rounded))
+        errors = np.hypot(errors, error_by_magnitude(expected, (rounded,)))
     return Expectation(positions, expected, native, errors, root_mean_square(expected))
 
 
@@ -187,7 +200,8 @@ def make_case(task: Task, kind: str, seed: int, structures: Sequence[Structure |
         if positive or not strange:
             break
         positive = True
-    return Case(drawn, expected, native_results(drawn, drawn.inputs), rounded_results(drawn))
+    native = native_results(drawn, drawn.inputs)
+    return Case(drawn, expected, native, rounded_results(drawn), textbook_results(drawn))
 
 
 def _mostly_finite(outputs: Sequence[Array]) -> bool:
@@ -317,7 +331,20 @@ def native_results(drawn: Drawn, inputs: Sequence[Any]) -> tuple[Array, ...]:
     return tuple(to_array(output) for output in outputs)
 
 
-def wide_results(drawn: Drawn, inputs: Sequence[Any]) -> tuple[Array, ...]:
+def textbook_results(drawn: Drawn) -> tuple[tuple[Array, ...], ...]:
+    """The module in float64 with the errors of float32 (see `textbook`), more often where results are few."""
+    from cupilot.tasks.textbook import Float32Roundings
+
+    floating = [output.elements for output in drawn.task.outputs if is_floating(dtype_of(output.dtype))]
+    if not floating:
+        return ()
+    count = min(MOST_EVALUATIONS, -(-ENOUGH // max(1, min(floating))))
+    return tuple(wide_results(drawn, drawn.inputs, Float32Roundings((drawn.seed + n) % 2**62)) for n in range(count))
+
+
+def wide_results(
+    drawn: Drawn, inputs: Sequence[Any], mode: AbstractContextManager[Any] | None = None
+) -> tuple[Array, ...]:
     """The module in float64, including the tensors that it makes by itself."""
     import torch
 
@@ -329,7 +356,9 @@ def wide_results(drawn: Drawn, inputs: Sequence[Any]) -> tuple[Array, ...]:
     )
     with isolated(drawn.seed):
         torch.set_default_dtype(torch.float64)
-        outputs = run_model(_copy(drawn.model).double(), copies, drawn.task.name)
+        model = _copy(drawn.model).double()
+        with mode or nullcontext():
+            outputs = run_model(model, copies, drawn.task.name)
     return tuple(to_array(output.double() if output.is_floating_point() else output) for output in outputs)
 
 

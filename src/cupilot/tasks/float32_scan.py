@@ -18,6 +18,10 @@ SCANS = {torch.ops.aten.cumsum.default: np.add, torch.ops.aten.cumprod.default: 
 class Float32Scans(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While this mode is active, scans of float32 tensors accumulate in float32."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled in here, and importing the compiler would take seconds
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         single = func in SCANS and args[0].dtype == torch.float32 and kwargs.get("dtype") in (None, torch.float32)

@@ -1,4 +1,4 @@
-"""PyTorch's own rounding error, as a function of the magnitude of the result.
+"""Rounding errors as a function of the magnitude of the result.
 
 The error of a long sum does not shrink where the sum happens to cancel, and the error of an
 elementwise function does; a table by magnitude says which, without knowing the operator.
@@ -6,7 +6,7 @@ elementwise function does; a table by magnitude says which, without knowing the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,24 +39,27 @@ def bin_of(values: Array) -> Array:
     return bins
 
 
-def error_by_magnitude(expected: Array, native: Array, rounding: float = 0.0) -> Array:
-    """Root mean square of ``native - expected`` around each bin; zeros for integers and for no data.
+def error_by_magnitude(expected: Array, results: Sequence[Array], rounding: float = 0.0) -> Array:
+    """Root mean square of ``result - expected`` around each bin; zeros for integers and for no data.
 
     ``rounding`` is a share of the result by which everybody is off who stores it, and which does not count.
     """
     counts, squares = np.zeros(BINS), np.zeros(BINS)
-    if expected.dtype.kind == "f":
-        reference, other = expected.reshape(-1), native.reshape(-1)
-        for part in chunks(reference.size):
-            value, result = reference[part], other[part].astype(np.float64)
-            finite = np.isfinite(value) & np.isfinite(result)
-            if not finite.all():
-                value, result = value[finite], result[finite]
-            bins = bin_of(value)
-            counts += np.bincount(bins, minlength=BINS)
-            excess = np.maximum(np.abs(result - value) - rounding * np.abs(value), 0.0)
-            squares += np.bincount(bins, weights=excess**2, minlength=BINS)
+    reference = expected.reshape(-1)
+    for part in chunks(reference.size if expected.dtype.kind == "f" else 0):
+        for result in results:
+            _count(counts, squares, reference[part], result.reshape(-1)[part].astype(np.float64), rounding)
     return _smooth(counts, squares)
+
+
+def _count(counts: Array, squares: Array, value: Array, result: Array, rounding: float) -> None:
+    finite = np.isfinite(value) & np.isfinite(result)
+    if not finite.all():
+        value, result = value[finite], result[finite]
+    bins = bin_of(value)
+    counts += np.bincount(bins, minlength=BINS)
+    excess = np.maximum(np.abs(result - value) - rounding * np.abs(value), 0.0)
+    squares += np.bincount(bins, weights=excess**2, minlength=BINS)
 
 
 def _smooth(counts: Array, squares: Array) -> Array:

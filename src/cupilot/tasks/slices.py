@@ -28,6 +28,7 @@ from cupilot.tasks.case import (
     expectation,
     native_results,
     rounded_results,
+    textbook_results,
     wide_results,
 )
 from cupilot.tasks.structure import Structure
@@ -39,6 +40,8 @@ ATTEMPTS = 128
 SLICED_ELEMENTS = 1 << 23
 """Elements of arguments and results together that are looked at in slices."""
 QUARTERS = 4
+PIECE = 64
+"""The share of a part of a sum that its rounding errors are learnt from."""
 
 
 @dataclass(frozen=True)
@@ -254,9 +257,9 @@ class SlicedCase(Drafted):
         rank = np.zeros(size, np.int64)
         rank[chosen] = np.arange(chosen.size)
         row, column = rank[where // stride % size], where // (size * stride) * stride + where % stride
-        kinds = (np.stack([self._known[int(i)][output][n] for i in chosen]) for n in range(3))
-        expected, native, rounded = (values[row, column] for values in kinds)
-        return expectation(expected, native, rounded, where)
+        kinds = (np.stack([self._known[int(i)][output][n] for i in chosen]) for n in range(4))
+        expected, native, rounded, textbook = (values[row, column] for values in kinds)
+        return expectation(expected, native, rounded, where, [textbook])
 
     def _choose(self, there: Array) -> Array:
         """Indices from every quarter of the axis, known ones first."""
@@ -289,32 +292,27 @@ class SlicedCase(Drafted):
 
     def _learn_at_once(self, slicing: Slicing, indices: list[int]) -> None:
         part = part_of(self.drawn, slicing, np.array(indices))
-        wide = wide_results(part, part.inputs)
-        results = wide, native_results(part, part.inputs), rounded_results(part) or wide
+        results = _results(part)
         for place, index in enumerate(indices):
             self._known[index] = [
-                tuple(_flat(result, slicing.output_axis, place) for result in output)
-                for output in zip(*results, strict=True)
+                tuple(_flat(result, slicing.output_axis, place) for result in output) for output in results
             ]
 
     def _in_corner(self, slicing: Slicing, output: int, where: Array | None) -> Expectation:
         if not self._corner:
             part = part_of(self.drawn, slicing, np.arange(min(_size(self.drawn, slicing), max(2, self._affordable()))))
-            wide = wide_results(part, part.inputs)
-            self._corner = tuple(
-                zip(wide, native_results(part, part.inputs), rounded_results(part) or wide, strict=True)
-            )
-        expected, native, rounded = self._corner[output]
+            self._corner = _results(part)
+        expected, native, rounded, textbook = self._corner[output]
         shape = self.drawn.task.outputs[output].shape
         if where is None:
             where = np.ravel_multi_index(np.indices(expected.shape, sparse=True), shape).reshape(-1)
         places = np.unravel_index(where, shape)
         inside = np.logical_and.reduce([p < length for p, length in zip(places, expected.shape, strict=True)])
         at = tuple(place[inside] for place in places)
-        return expectation(expected[at], native[at], rounded[at], where[inside])
+        return expectation(expected[at], native[at], rounded[at], where[inside], [textbook[at]])
 
     def _totals(self, slicing: Slicing) -> tuple[Expectation, ...]:
-        """Every part in turn; PyTorch's own error is taken as one rounding of the result."""
+        """Every part in turn; errors of the textbook formula are learnt from a piece and add up as independent ones."""
         if not self._total:
             size = _size(self.drawn, slicing)
             step = max(1, min(size, 4 * self._affordable()))
@@ -322,12 +320,33 @@ class SlicedCase(Drafted):
             for start in range(0, size, step):
                 indices = np.arange(start, min(start + step, size))
                 parts.append((indices.size, _wide_part(self.drawn, slicing, indices)))
+            few = max(1, min(size, step // PIECE))
+            piece = part_of(self.drawn, slicing, np.arange(few))
+            exact, textbook = wide_results(piece, piece.inputs), textbook_results(piece)
+            more = np.sqrt(size / few)
             found = []
             for n, output in enumerate(self.drawn.task.outputs):
                 expected = _combine(slicing.rule, [(count, part[n]) for count, part in parts])
-                found.append(expectation(expected, expected.astype(dtype_of(output.dtype)), expected))
+                factor = more if slicing.rule == "sum" else 1 / more
+                others = [expected + factor * (other[n] - exact[n]) for other in textbook]
+                found.append(expectation(expected, expected.astype(dtype_of(output.dtype)), expected, None, others))
             self._total = tuple(found)
         return self._total
+
+
+def _results(part: Drawn) -> tuple[tuple[Array, ...], ...]:
+    """Of each output: in float64, PyTorch's own, of rounded inputs, and of the textbook formula."""
+    wide = wide_results(part, part.inputs)
+    textbook = textbook_results(part)
+    return tuple(
+        zip(
+            wide,
+            native_results(part, part.inputs),
+            rounded_results(part) or wide,
+            textbook[0] if textbook else wide,
+            strict=True,
+        )
+    )
 
 
 def _flat(output: Array, axis: int, place: int) -> Any:
