@@ -24,8 +24,8 @@ to go on. Errors are one sentence on stderr; `CUPILOT_DEBUG=1` adds the tracebac
 `--json FILE` writes one JSON object in every case: the result, whose `failure` (`stage`, `kind`, `message`, `findings`)
 says why a kernel was rejected, or `{"error": {"kind": ..., "message": ...}}` when there is no result. With
 `--json -` the object is all that stdout gets, and everything else goes to stderr, also when an option is mistaken.
-Kinds of errors are `usage`, `task`, `device`, `data`, `cache`, `store`, `unmatched-task`, `missing-key`, `missing-extra`
-(status 2), `machine`, `toolchain`, `disk-full`, `no-kernel`, `model`, `failed`, `altered`, `not-confirmed` (1),
+Kinds of errors are `usage`, `task`, `device`, `data`, `cache`, `store`, `unmatched-task`, `missing-key`,
+`missing-extra` (status 2), `machine`, `toolchain`, `disk-full`, `no-kernel`, `model`, `failed`, `altered`, `not-confirmed` (1),
 `internal` (3), `interrupted` (130) and `terminated` (143).
 
 On a terminal long steps show how far they are; in a pipe there are plain
