@@ -412,7 +412,7 @@ def test_what_blocks_read_after_each_other_is_read_about_once(bench: Bench) -> N
     ran = profiled(bench, body, data, threads=1024, grid=2048, sample_budget=200_000)
     assert ran.launch is not None
     assert 4 <= ran.launch.blocks_run < 100
-    assert ran["l2_read_sectors"] == 4 * data.nbytes // 32
+    assert ran["l2_read_sectors"] == pytest.approx(4 * data.nbytes // 32, rel=1e-5)
     assert data.nbytes <= ran["dram_read_bytes"] < 1.1 * data.nbytes
 
 

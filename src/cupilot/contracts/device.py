@@ -38,8 +38,9 @@ class Call:
     """One call of the wrapper: arguments in order, arrays for tensors, tuples for lists.
 
     ``sample_budget`` bounds the lane instructions that are executed per launch (None: all blocks
-    run); evenly spread blocks run until it is spent, counters are scaled to the whole grid, and
-    output elements that no executed block wrote stay unwritten.
+    run); blocks that ``sample_seed`` draws run until it is spent, counters are scaled to the whole grid, and
+    output elements that no executed block wrote stay unwritten.  Kernels must not know the seed: nothing that a
+    candidate can read while it runs may hold it.
     ``outputs`` are the tensors the reference returns, so that the device can check their form.
     ``order`` other than zero asks for another order of blocks, where the device can choose.
     ``lenient`` is for who only wants the profile: what a kernel does wrong without stopping comes with the outcome,
@@ -52,6 +53,7 @@ class Call:
     sample_budget: int | None = None
     order: int = 0
     lenient: bool = False
+    sample_seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)

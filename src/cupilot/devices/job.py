@@ -33,6 +33,7 @@ class JobCall:
     sample_budget: int | None
     order: int = 0
     lenient: bool = False
+    sample_seed: int = 0
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,9 @@ class VirtualDevice:
     def job_call(self, call: Call) -> JobCall:
         """A call as workers take it, its arrays in files."""
         arguments = tuple(self._argument(argument) for argument in call.arguments)
-        return JobCall(call.label, arguments, call.outputs, call.sample_budget, call.order, call.lenient)
+        return JobCall(
+            call.label, arguments, call.outputs, call.sample_budget, call.order, call.lenient, call.sample_seed
+        )
 
     def _argument(self, value: Any) -> JobArgument:
         if isinstance(value, np.ndarray):

@@ -83,7 +83,8 @@ class Worker:
         values = [self._value(argument, tensors) for argument in call.arguments]
         outputs = [self._allocate(tensor) for tensor in call.outputs] if self._fills_outputs(values, call) else []
         self._program.prepare(values, max(self._deadline_s - time.monotonic(), 0.001))
-        machine.begin(call.sample_budget, max(self._deadline_s - time.monotonic(), 0.001), order=call.order)
+        left_s = max(self._deadline_s - time.monotonic(), 0.001)
+        machine.begin(call.sample_budget, left_s, order=call.order, sample_seed=call.sample_seed)
         answer = self._answer(values, tensors, outputs, call.lenient)
         self._program.release()
         for output in outputs:

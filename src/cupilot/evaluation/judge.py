@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from cupilot.contracts import Built, Device, Outcome
 from cupilot.evaluation.call_order import in_hidden_order, inconsistency
+from cupilot.evaluation.sample_seed import sample_seed
 from cupilot.evaluation.trials import ALL_KINDS, MIXED_KINDS, SAMPLE_BUDGET, SPECIAL_KINDS, TRUE_KIND, Trial, Trials
 from cupilot.evaluation.verify import compare
 from cupilot.records import Check, Difference, Failure, Profile, Scope, Task
@@ -39,6 +40,8 @@ FULL_TIMEOUT_S, ONLY_SHAPE_TIMEOUT_S = 120.0, 400.0
 LARGEST_ELEMENTS = 1 << 24
 ACCOUNTED = 0.9995
 """The share of the output that the stores of sampled blocks, scaled to the grid, must account for."""
+DOUBT = 4.0
+"""Standard errors of the mean within which a share of the output is not known to be missing."""
 
 FILLS = ("fill", "memset")
 SHAPE_FAULTS = frozenset({
@@ -186,7 +189,9 @@ class Judge:
         self, full: Sequence[Trial], sampled: Sequence[Trial] = (), timeout_s: float = 0.0
     ) -> tuple[Outcome | Failure, ...]:
         calls = [trial.call(self._arguments) for trial in full]
-        calls += [trial.call(self._arguments, SAMPLE_BUDGET) for trial in sampled]
+        for trial in sampled:
+            drawn = sample_seed(self._trials.seed, self._built.kernel, trial.case.kind)
+            calls.append(trial.call(self._arguments, SAMPLE_BUDGET, drawn))
         groups = [trial.drawn.task.name for trial in (*full, *sampled)]
         key = f"{self._built.kernel.digest} {self._trials.seed}"
 
@@ -354,6 +359,8 @@ def is_comparable(trial: Trial, profile: Profile) -> bool:
         return not isinstance(case, SlicedCase) or case.is_known
     if len(profile.launches) != 1 or not is_independent(trial, profile):
         return False
+    if _is_doubtful(profile, trial.drawn.task):
+        return False
     # what a fill wrote and no sampled block did may be final, or is left to blocks that did not run
     filled = any(operation.kind in FILLS for operation in profile.operations)
     return not filled or stored_share(profile, trial.drawn.task) >= ACCOUNTED
@@ -371,6 +378,13 @@ def is_independent(trial: Trial, profile: Profile) -> bool:
 def stored_share(profile: Profile, task: Task) -> float:
     """What the launches store, sampled blocks scaled to the grid, as a share of the output."""
     return profile.total("global_store_bytes") / max(task.output_bytes, 1)
+
+
+def _is_doubtful(profile: Profile, task: Task) -> bool:
+    """Whether blocks store so unequally that the sampled ones do not tell if all of the output is written."""
+    share = stored_share(profile, task)
+    error = max((launch.counter("stored_error") for launch in profile.launches), default=0.0)
+    return share < ACCOUNTED <= share * (1.0 + DOUBT * error)
 
 
 def _unaccounted(trial: Trial, result: Outcome) -> Failure | None:

@@ -1,6 +1,6 @@
 """A kernel's profile and nothing else: one run at the task's true shape, counted and timed, not verified.
 
-The call is the one that `evaluate` takes its profile from: the same inputs for a seed, the same budget of sampled
+The call is the one that `evaluate` takes its profile from: the same inputs for a seed, the same sampled
 blocks.  What the results are is not looked at.
 """
 
@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from cupilot.contracts import Call, Device
 from cupilot.evaluation.binding import bound_arguments
-from cupilot.evaluation.trials import SAMPLE_BUDGET, Trials
+from cupilot.evaluation.sample_seed import sample_seed
+from cupilot.evaluation.trials import SAMPLE_BUDGET, TRUE_KIND, Trials
 from cupilot.gpu.roofline import Roof, precision_in_use, roof_of
 from cupilot.records import Evaluation, Failure, Kernel, Profile, Task, Timing
 from cupilot.tasks.case import Drawn
@@ -71,7 +72,8 @@ class Profiler:
         if isinstance(arguments, Failure):
             return arguments
         inputs = self._inputs().bound(arguments)
-        call = Call(f"{task.name}, profile", inputs, task.outputs, SAMPLE_BUDGET, lenient=True)
+        drawn = sample_seed(self._seed, built.kernel, TRUE_KIND)
+        call = Call(f"{task.name}, profile", inputs, task.outputs, SAMPLE_BUDGET, lenient=True, sample_seed=drawn)
         (outcome,) = device.run(built, (call,), self._timeout_s)
         if isinstance(outcome, Failure):
             return outcome

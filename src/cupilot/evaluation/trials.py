@@ -51,9 +51,10 @@ class Trial:
     def drawn(self) -> Drawn:
         return self.case.drawn
 
-    def call(self, arguments: str, sample_budget: int | None = None) -> Call:
+    def call(self, arguments: str, sample_budget: int | None = None, sample_seed: int = 0) -> Call:
         task, values = self.drawn.task, self.drawn.bound(arguments)
-        return Call(f"{task.name}, {self.case.kind} inputs", values, task.outputs, sample_budget, self.order)
+        label = f"{task.name}, {self.case.kind} inputs"
+        return Call(label, values, task.outputs, sample_budget, self.order, sample_seed=sample_seed)
 
 
 @dataclass

@@ -71,9 +71,11 @@ class Timing:
 
 INTENSIVE = frozenset({
     "independent_loads", "critical_loads", "heaviest_block", "local_frame_bytes", "longest_sleep_ns",
-    "longest_clock_cycles", "longest_clock_ns",
+    "longest_clock_cycles", "longest_clock_ns", "kept_waves", "busiest_sm_blocks", "block_spread", "sample_error",
+    "stored_error",
 })  # fmt: skip
-"""Counters that are means or maxima of a warp or block: they neither grow with the grid nor add up over launches."""
+"""Counters that are means, maxima or ratios of warps or blocks: they neither grow with the grid nor add up over
+launches."""
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,13 @@ from cupilot.records import INTENSIVE, Counter, LineCost
 from cupilot.records.evaluation import SassLine
 from cupilot.vgpu.emit import KernelCode, Site
 from cupilot.vgpu.lower.cost import at_line
+from cupilot.vgpu.uneven import PATH, BlockCosts, busiest_blocks, critical_sums, kept_waves, machine_costs
 from cupilot.vgpu.widths import SiteCount, kind_of
 
 SECTOR_BYTES, LINE_BYTES = 32, 128
 TELLING = 4
 """Blocks that must be known before their order says anything."""
-PATH = {"path": "path_cycles", "trips": "round_trips", "cover": "covered_cycles", "local": "local_machine_bytes"}
+MACHINE_SUMS = PATH | {"local": "local_machine_bytes"}
 UNCOUNTED = ("const", "param", "group")  # a group's members count
 PLACES = ("device", "host", "managed")
 """Where a buffer is (cudart_control.cpp: vgc_launch_place); managed: the launch brought its pages to the device."""
@@ -78,7 +79,7 @@ class BufferTraffic:
     place: str = "device"
 
 
-def instruction_counters(code: KernelCode, counts: Sequence[tuple[int, int]], warps: int) -> Sums:
+def instruction_counters(code: KernelCode, counts: Sequence[tuple[int, int]], warps: float) -> Sums:
     """Static mix of each basic block times how often warps and lanes executed it."""
     totals = Sums()
     for block, (executions, lanes) in zip(code.blocks, counts, strict=True):
@@ -96,15 +97,13 @@ def instruction_counters(code: KernelCode, counts: Sequence[tuple[int, int]], wa
 def machine_counters(code: KernelCode, counts: Sequence[tuple[int, int]], lines: Sequence[SassLine]) -> Sums:
     """The machine code's instructions and path: what its lines of PTX cost, times how often warps executed them."""
     totals = Sums()
-    costs = {line.ptx_line: line.costs for line in lines}
-    for block, (executions, _) in zip(code.blocks, counts, strict=True):
-        for line in block.ptx_lines:
-            for name, amount in costs.pop(line, ()):  # a call's line is in two blocks
-                if name in PATH:
-                    totals.add(PATH[name], amount * executions, "SASS")
-                else:
-                    totals.add(f"sass_{name}", amount * executions, "SASS")
-                    totals.add("sass_instructions", amount * executions, "SASS")
+    for costs, (executions, _) in zip(machine_costs(code, lines), counts, strict=True):
+        for name, amount in costs:
+            if name in MACHINE_SUMS:
+                totals.add(MACHINE_SUMS[name], amount * executions, "SASS")
+            else:
+                totals.add(f"sass_{name}", amount * executions, "SASS")
+                totals.add("sass_instructions", amount * executions, "SASS")
     return totals
 
 
@@ -223,41 +222,57 @@ def host_traffic(traffic: Iterable[BufferTraffic], scale: float) -> dict[str, fl
     return found
 
 
+@dataclass(frozen=True)
+class Sampled:
+    """What the runtime says of the blocks of a launch: how many there are and what those that ran cost.
+
+    ``scale`` is from counts to the whole grid, ``critical`` how often the slowest warps of blocks executed each basic
+    block, ``resident`` how many blocks an SM has at a time.
+    """
+
+    blocks: int
+    scale: float
+    heaviest: int
+    warps_per_block: int
+    resident: int
+    critical: Sequence[int] = ()
+    costs: BlockCosts | None = None
+
+
 def launch_counters(
     code: KernelCode,
     counts: Sequence[tuple[int, int]],
     sites: Sequence[SiteCount],
     traffic: Sequence[BufferTraffic],
+    ran: Sampled,
     *,
-    blocks: int,
-    blocks_run: int,
-    heaviest: int,
-    warps_per_block: int,
-    concurrent_blocks: int,
     sms: int,
     l2_bytes: int,
     machine_code: Sequence[SassLine] = (),
     aside: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Counter, ...]:
     """All counters of one launch, scaled to the whole grid."""
-    scale = blocks / max(blocks_run, 1)
+    scale, blocks = ran.scale, ran.blocks
     measured = Sums(
-        instruction_counters(code, counts, blocks_run * warps_per_block)
+        instruction_counters(code, counts, blocks / scale * ran.warps_per_block)
         | memory_counters(code, sites)
         | machine_counters(code, counts, machine_code)
     )
+    for name, value in critical_sums(code, ran.critical, machine_code).items() if ran.critical else ():
+        measured.add(name, value, "SASS" if machine_code and name != "critical_instructions" else "PTX")
     groups = measured.pop("load_groups", Sum()).value
     loads = measured.get("global_load_requests", Sum())
     measured["independent_loads"] = Sum(max(1.0, loads.value / groups) if groups else 1.0, loads.source)
-    measured["heaviest_block"] = Sum(float(heaviest))
+    measured["heaviest_block"] = Sum(float(ran.heaviest))
     measured["local_frame_bytes"] = Sum(float(code.local_bytes))
-    waves = ceil(blocks / max(concurrent_blocks, 1))
+    waves = ceil(blocks / max(ran.resident * sms, 1))
     modelled = dram_bytes(traffic, scale, waves, l2_bytes, everywhere=2 * blocks > sms)
     # stores that are merged write a sector once
     modelled["l2_write_sectors"] = max(0.0, modelled["l2_write_sectors"] - scale * merged_sectors(code, sites))
     modelled |= (hosts := host_traffic(traffic, scale))
     from_host = hosts["host_read_bytes"] / SECTOR_BYTES
     modelled |= hits(modelled, scale * measured.value("global_load_sectors") - from_host)
+    modelled |= unevenness(ran, sms)
     found = [
         Counter(name, total.value if name in INTENSIVE else total.value * scale, total.source)
         for name, total in sorted(measured.items())
@@ -265,6 +280,21 @@ def launch_counters(
     found += [Counter(name, value, "model") for name, value in sorted(modelled.items())]
     found += [Counter(name, value, "PTX") for name, value in sorted(aside.items())]
     return tuple(counter for counter in found if counter.value)
+
+
+def unevenness(ran: Sampled, sms: int) -> dict[str, float]:
+    """How blocks of unequal work keep the machine busy, where enough is known of them."""
+    costs = ran.costs
+    if costs is None or not costs.block.size:
+        return {}
+    places = max(ran.resident, 1)
+    return {
+        "kept_waves": kept_waves(costs, ran.blocks, places * sms),
+        "busiest_sm_blocks": busiest_blocks(costs, ran.blocks, sms, places),
+        "block_spread": costs.spread,
+        "sample_error": costs.work_error,
+        "stored_error": costs.stored_error,
+    }
 
 
 def merged_sectors(code: KernelCode, sites: Sequence[SiteCount]) -> float:

@@ -17,10 +17,10 @@ from cupilot.gpu.occupancy import occupancy
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.timing import model_time
 from cupilot.records import Finding, Launch, MemoryOperation, Profile, Resources
-from cupilot.records.evaluation import SassFunction
+from cupilot.records.evaluation import SassFunction, SassLine
 from cupilot.vgpu import translations
 from cupilot.vgpu.aside import aside_counters
-from cupilot.vgpu.counters import PLACES, BufferTraffic, launch_counters, line_costs, stretch
+from cupilot.vgpu.counters import PLACES, BufferTraffic, Sampled, launch_counters, line_costs, stretch
 from cupilot.vgpu.emit import KernelCode
 from cupilot.vgpu.emit.program import function_value
 from cupilot.vgpu.findings import read_finding
@@ -28,6 +28,7 @@ from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Module, Variable
 from cupilot.vgpu.sites import site_counts
 from cupilot.vgpu.translate import Translator
+from cupilot.vgpu.uneven import block_cycles, read_costs
 from cupilot.vgpu.views import (
     ELAPSED,
     LOCATE,
@@ -143,6 +144,8 @@ class Machine:
             len(code.sites), words(site_words),
             len(variables), (ctypes.c_uint64 * max(len(variables), 1))(*variables),
         )  # fmt: skip
+        cycles = block_cycles(code, self._machine_code(code.name), self.spec.l2_latency_cycles)
+        self._library.vgc_kernel_cycles(kernel, words(cycles))
         for file in set(code.files.values()):
             lines = [line for line, name in code.files.items() if name == file]
             self._library.vgc_kernel_file(kernel, file.encode(), len(lines), words(lines))
@@ -190,19 +193,26 @@ class Machine:
         operations = tuple(self._operation(i) for i in range(first_operation, end_operation))
         return model_time(Profile(self.device, launches, operations), self.spec, self.device).time_s
 
+    def _machine_code(self, kernel: str) -> list[SassLine]:
+        return [line for function in self.sass if function.name == kernel for line in function.lines]
+
     def resources_of(self, kernel: str) -> Resources:
         return self.resources.get(kernel, Resources(registers=32))
 
     # --- calls -----------------------------------------------------------------------------
 
-    def begin(self, sample_budget: int | None, seconds_left: float, threads: int = 1, order: int = 0) -> None:
+    def begin(
+        self, sample_budget: int | None, seconds_left: float, threads: int = 1, order: int = 0, sample_seed: int = 0
+    ) -> None:
         """Forget the last call's launches and findings; what was written until now does not count as stored.
 
+        ``sample_seed`` chooses the blocks that run within the budget.
         ``order`` is the seed of another order of the blocks, and of the warps within a block; 0 is by number.
         """
         self._library.vgc_begin()
         self._library.vgc_settings(sample_budget or 0, seconds_left, threads)
         self._library.vgc_order(order)
+        self._library.vgc_sample_seed(sample_seed & 0xFFFFFFFFFFFFFFFF)
 
     def end(self) -> None:
         """The wrapper has returned: work that nothing waits for is a finding, and the candidate may start no more."""
@@ -366,15 +376,16 @@ class Machine:
         grid, block = tuple(view.grid), tuple(view.block)
         blocks = grid[0] * grid[1] * grid[2]
         threads = block[0] * block[1] * block[2]
-        scale = blocks / max(view.blocks_run, 1)
+        ran = Sampled(
+            blocks=blocks, scale=view.scale, heaviest=view.heaviest, warps_per_block=-(-threads // 32),
+            resident=view.resident, critical=[view.critical[b] for b in range(view.basic_blocks)],
+            costs=read_costs(self._library, index),
+        )  # fmt: skip
         counters = launch_counters(
-            code, counts, sites, traffic, blocks=blocks, blocks_run=view.blocks_run, heaviest=view.heaviest,
-            warps_per_block=-(-threads // 32),
-            concurrent_blocks=view.resident * self.spec.sms, sms=self.spec.sms, l2_bytes=self.spec.l2_bytes,
-            machine_code=[line for function in self.sass if function.name == name for line in function.lines],
-            aside=aside_counters(self._library, index, scale),
+            code, counts, sites, traffic, ran, sms=self.spec.sms, l2_bytes=self.spec.l2_bytes,
+            machine_code=self._machine_code(name), aside=aside_counters(self._library, index, view.scale),
         )  # fmt: skip
         return Launch(
             name, (grid[0], grid[1], grid[2]), (block[0], block[1], block[2]), view.dynamic_shared, resources,
-            view.blocks_run, counters, line_costs(code, counts, sites, scale), bool(view.incomplete),
+            view.blocks_run, counters, line_costs(code, counts, sites, view.scale), bool(view.incomplete),
         )  # fmt: skip

@@ -42,27 +42,38 @@ class LaunchView(ctypes.Structure):
         ("basic_blocks", ctypes.c_uint64),
         ("sites", ctypes.c_uint64),
         ("allocations", ctypes.c_uint64),
+        ("critical", ctypes.POINTER(ctypes.c_uint64)),
+        ("scale", ctypes.c_double),
     ]
+
+
+class CostView(ctypes.Structure):  # engine.h: BlockCost
+    _fields_ = [
+        *((n, ctypes.c_uint64) for n in ("block", "blocks", "work", "most_work", "path", "longest_path", "sectors",
+                                         "stored_bytes")),
+        ("stands_for", ctypes.c_double),
+    ]  # fmt: skip
 
 
 def declare(lib: ctypes.CDLL) -> None:
     """What the runtime's functions take and give, where it is not an int."""
     for name in ("vgc_launches", "vgc_findings", "vgc_operations", "vgc_image", "vgc_variable", "vgc_map_file",
                  "vgc_stored_elements", "vgc_operation", "vgc_launch_traffic",
-                 "vgc_launch_extents", "vgc_allocate"):  # fmt: skip
+                 "vgc_launch_extents", "vgc_launch_costs", "vgc_allocate"):  # fmt: skip
         getattr(lib, name).restype = ctypes.c_uint64
     lib.vgc_settings.argtypes = [ctypes.c_uint64, ctypes.c_double, ctypes.c_uint32]
     u64 = ctypes.c_uint64
     lib.vgc_allocate.argtypes = [u64]
     lib.vgc_map_file.argtypes = [ctypes.c_char_p, u64]
     lib.vgc_upload.argtypes = lib.vgc_first.argtypes = [u64, ctypes.c_void_p, u64]
-    lib.vgc_order.argtypes = [u64]
+    lib.vgc_order.argtypes = lib.vgc_sample_seed.argtypes = [u64]
     lib.vgc_stored.argtypes = [u64]
     lib.vgc_store_launches.argtypes = [u64]
     lib.vgc_stored_elements.argtypes = [u64, u64, u64, u64, ctypes.c_void_p]
     lib.vgc_launch_traffic.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
     lib.vgc_launch_place.argtypes = [u64, u64]
     lib.vgc_launch_extents.argtypes = [u64, u64, u64, ctypes.c_void_p]
+    lib.vgc_launch_costs.argtypes = [u64, u64, ctypes.c_void_p]
     lib.vgc_launch.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
     lib.vgc_finding.argtypes, lib.vgc_finding.restype = [u64], ctypes.c_char_p
     lib.vgc_operation.argtypes = [ctypes.c_uint64, ctypes.c_void_p]

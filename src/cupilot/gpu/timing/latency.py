@@ -12,7 +12,15 @@ from dataclasses import dataclass
 
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.timing.aside import PCIE_LATENCY_S
-from cupilot.gpu.timing.throughput import SECTOR_BYTES, far_share, has_machine_code, unevenness, warps, waves
+from cupilot.gpu.timing.throughput import (
+    SECTOR_BYTES,
+    far_share,
+    has_machine_code,
+    kept_waves,
+    slowest_share,
+    warps,
+    waves,
+)
 from cupilot.records import Launch
 
 BLOCK_CYCLES = 320.0
@@ -46,9 +54,8 @@ def waiting(launch: Launch, spec: GpuSpec) -> Waiting:
     fixed += STORE_CYCLES if launch.counter("global_store_requests") > 0 else 0.0
     trips, cover = round_trips(launch)
     memory = max(0.0, trips * load_latency_cycles(launch, spec) - cover)
-    sets = waves(launch, spec)
-    longest = sets * unevenness(launch, spec) * memory
-    return Waiting(sets * fixed / spec.clock_hz, longest / spec.clock_hz, queue(launch, spec))
+    longest = kept_waves(launch, spec) * memory
+    return Waiting(waves(launch, spec) * fixed / spec.clock_hz, longest / spec.clock_hz, queue(launch, spec))
 
 
 def queue(launch: Launch, spec: GpuSpec) -> float:
@@ -62,11 +69,21 @@ def queue(launch: Launch, spec: GpuSpec) -> float:
 
 
 def round_trips(launch: Launch) -> tuple[float, float]:
-    """Round trips of the mean warp, and the cycles of its own that they overlap with."""
-    number = warps(launch)
+    """Round trips of a block's slowest warp, and the cycles of its own that they overlap with."""
+    if not has_machine_code(launch):
+        return all_round_trips(launch) * slowest_share(launch), 0.0
+    if launch.counter("critical_path_cycles") > 0:
+        names = ("critical_round_trips", "critical_covered_cycles")
+        trips, cover = (launch.counter(name) / launch.blocks for name in names)
+        return trips, cover
+    return launch.counter("round_trips") / warps(launch), launch.counter("covered_cycles") / warps(launch)
+
+
+def all_round_trips(launch: Launch) -> float:
+    """Of all warps together."""
     if has_machine_code(launch):
-        return launch.counter("round_trips") / number, launch.counter("covered_cycles") / number
-    return launch.counter("global_load_requests") / number / max(1.0, launch.counter("independent_loads")), 0.0
+        return launch.counter("round_trips")
+    return launch.counter("global_load_requests") / max(1.0, launch.counter("independent_loads"))
 
 
 def load_latency_cycles(launch: Launch, spec: GpuSpec) -> float:
@@ -75,7 +92,7 @@ def load_latency_cycles(launch: Launch, spec: GpuSpec) -> float:
     Takes misses as independent.  That is too long where a warp's lanes miss all at once and hit for a
     while (a thread per row), right where warps wait for a line that one of them has asked for.
     """
-    sectors, trips = launch.counter("global_load_sectors"), round_trips(launch)[0] * warps(launch)
+    sectors, trips = launch.counter("global_load_sectors"), all_round_trips(launch)
     if sectors <= 0 or trips <= 0:
         return 0.0
     group = sectors / trips

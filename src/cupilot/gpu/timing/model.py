@@ -15,7 +15,8 @@ is the busier the shorter everything else is: the time is where the two agree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import hypot
 
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.timing.aside import serial_parts
@@ -49,6 +50,10 @@ SPREAD = {
 """Relative error of a time that a part makes up, in nine of ten cases: from what is left over in the calibration."""
 UNTRIED = 0.3
 """The same for parts that no measured kernel exercised."""
+NINE_OF_TEN = 1.64
+"""Standard errors that nine of ten means stay within."""
+TELLING_ERROR = 0.02
+"""From here on the standard error of a sample is named."""
 WITHOUT_MACHINE_CODE = 1.5
 """How much less sure a time is that knows the PTX only."""
 
@@ -65,10 +70,27 @@ def model_time(profile: Profile, spec: GpuSpec, device: str) -> Timing:
     if not steps:
         parts["launch"] = spec.launch_overhead_s
     breakdown = tuple(sorted(((n, t) for n, t in parts.items() if t > 0), key=lambda item: -item[1]))
-    note = "counters scaled up from sampled blocks" if profile.sampled else ""
     known = all(has_machine_code(launch) for launch in profile.launches)
     time_s = sum(t for _, t in breakdown)
-    return Timing(time_s, "modelled", device, breakdown[0][0], breakdown, note, uncertainty(dict(breakdown), known))
+    drawn = sampling_error(profile, [sum(step.values()) for step in steps])
+    unsure = hypot(uncertainty(dict(breakdown), known), NINE_OF_TEN * drawn)
+    return Timing(time_s, "modelled", device, breakdown[0][0], breakdown, sampling_note(profile, drawn), unsure)
+
+
+def sampling_error(profile: Profile, times_s: Sequence[float]) -> float:
+    """One standard error of the whole time, relative, because blocks differ and not all of them ran."""
+    errors = [
+        launch.counter("sample_error") * time_s for launch, time_s in zip(profile.launches, times_s, strict=False)
+    ]
+    total = sum(times_s)
+    return hypot(*errors) / total if total > 0 else 0.0
+
+
+def sampling_note(profile: Profile, error: float) -> str:
+    if not profile.sampled:
+        return ""
+    note = "counters scaled up from sampled blocks"
+    return f"{note}, which differ: give or take {100 * error:.0f} %" if error >= TELLING_ERROR else note
 
 
 def uncertainty(parts: Mapping[str, float], machine_code: bool = True) -> float:

@@ -1,9 +1,9 @@
 """What each resource alone would need for a launch, in seconds.
 
-Parts of an SM are those of the busiest one, which runs ``ceil(blocks / SMs)`` blocks.  In a single wave one of them is
-the heaviest; of several waves the SMs that are done sooner take more.  Instructions are those of the
-machine code where it is known.  Of the PTX otherwise: there, address arithmetic, moves and loop control largely vanish
-in ptxas, so they take a share of a slot only.
+Parts of an SM are those of the busiest one, which runs ``ceil(blocks / SMs)`` blocks, or less work beside the heaviest
+of them (`cupilot.vgpu.uneven`).  What a block needs for itself is the way of its slowest warp.  Instructions are those
+of the machine code where it is known.  Of the PTX otherwise: there, address arithmetic, moves and loop control largely
+vanish in ptxas, so they take a share of a slot only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ FAR_FROM, FAR_TO = 0.9, 1.4
 
 
 def busiest_sm(launch: Launch, spec: GpuSpec) -> float:
-    """The share of the grid that the SM with the most blocks has to do, the heaviest of them among its own."""
+    """The share of the grid that the SM with the most work has to do, the heaviest block among its own."""
+    known = launch.counter("busiest_sm_blocks")
+    if known > 0:
+        return min(1.0, known / launch.blocks)
     return (ceil(launch.blocks / spec.sms) - 1 + unevenness(launch, spec)) / launch.blocks
 
 
@@ -42,6 +45,11 @@ def unevenness(launch: Launch, spec: GpuSpec) -> float:
     if mean <= 0 or waves(launch, spec) > 1:
         return 1.0
     return max(1.0, launch.counter("heaviest_block") / mean)
+
+
+def kept_waves(launch: Launch, spec: GpuSpec) -> float:
+    """Mean blocks that follow each other until the last one has ended: as many as there are waves, if all are equal."""
+    return launch.counter("kept_waves") or waves(launch, spec) * unevenness(launch, spec)
 
 
 def warps(launch: Launch) -> int:
@@ -62,8 +70,8 @@ def sm_times(launch: Launch, spec: GpuSpec) -> Parts:
     cycles["const"] = constant_cycles(launch)
     times = {name: value * share / spec.clock_hz for name, value in cycles.items()}
     # resident warps go their ways at the same time, the next ones after them
+    path = kept_waves(launch, spec) * path_cycles(launch)
     sets = waves(launch, spec)
-    path = sets * unevenness(launch, spec) * path_cycles(launch)
     times["dependency"] = max(path, clock_cycles(launch, sets)) / spec.clock_hz + idle_s(launch, sets)
     return times
 
@@ -127,11 +135,18 @@ def tensor_peak(spec: GpuSpec, kind: str) -> float:
 
 
 def path_cycles(launch: Launch) -> float:
-    """Cycles that the mean warp needs for its own instructions, without waiting for global memory."""
+    """Cycles that a block's slowest warp needs for its own instructions, without waiting for global memory."""
     constants = constant_path_cycles(launch)
     if has_machine_code(launch):
-        return launch.counter("path_cycles") / warps(launch) + constants
-    return issue_slots(launch) / warps(launch) * PATH_CYCLES_PER_INSTRUCTION + constants
+        known = launch.counter("critical_path_cycles") / launch.blocks
+        return (known or launch.counter("path_cycles") / warps(launch)) + constants
+    return issue_slots(launch) * slowest_share(launch) * PATH_CYCLES_PER_INSTRUCTION + constants
+
+
+def slowest_share(launch: Launch) -> float:
+    """The share of all instructions that one slowest warp has, of the mean block."""
+    known = launch.counter("critical_instructions") / max(launch.counter("warp_instructions"), 1.0)
+    return (known or 1.0 / (warps(launch) / launch.blocks)) / launch.blocks
 
 
 def request_wavefronts(requests: float, sectors: float) -> float:

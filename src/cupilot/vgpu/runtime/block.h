@@ -21,6 +21,7 @@ struct Resident {
     LaunchState& l;
     std::vector<u8> state;
     std::vector<u32> turns;  // the warps in the order of their turns
+    std::vector<u64> counts;  // by warp: executions and active lanes of each basic block
     u8* warps = nullptr;
     u8* shared = nullptr;  // values, then states, then readers
     u32 warp_stride = 0, warp_count = 0;
@@ -40,7 +41,8 @@ struct Resident {
         shared = (u8*)aligned_alloc(64, 3 * room);
         memset(shared, 0xff, room), memset(shared + room, 0, 2 * room);
         Context& c = context;
-        c.params = params, c.shared = shared, c.shared_bytes = shared_bytes, c.counts = tally.counts.data();
+        c.params = params, c.shared = shared, c.shared_bytes = shared_bytes;
+        counts.assign(warp_count * tally.counts.size(), 0), c.counts = counts.data();
         c.shared_state = shared + room, c.shared_readers = shared + 2 * room;
         c.block_low = c.interval_low = FULL, c.block_high = c.interval_high = 0;
         c.variables = k.variables.data(), c.dynamic_shared_bytes = l.dynamic_shared;
@@ -69,6 +71,25 @@ struct Resident {
     }
 
     Warp* warp(u32 i) { return (Warp*)(warps + (u64)i * warp_stride); }
+    u64* counts_of(u32 warp) { return counts.data() + (u64)warp * 2 * l.kernel->block_instructions.size(); }
+
+    // Add what the block's warps counted to the tally, and forget it.
+    BlockCost take_counts(Tally& tally) {
+        const auto &each = l.kernel->block_instructions, &cycles = l.kernel->block_cycles;
+        BlockCost cost;
+        u32 slowest = 0;
+        for (u32 i = 0; i < warp_count; i++) {
+            u64 path = 0, *row = counts_of(i);
+            for (size_t b = 0; b < each.size(); b++) cost.work += row[2 * b] * each[b], path += row[2 * b] * cycles[b];
+            if (path > cost.path) cost.path = path, slowest = i;
+        }
+        for (size_t b = 0; b < each.size(); b++) tally.critical[b] += counts_of(slowest)[2 * b];
+        for (u32 i = 0; i < warp_count; i++)
+            for (size_t n = 0; n < tally.counts.size(); n++) tally.counts[n] += counts_of(i)[n];
+        std::fill(counts.begin(), counts.end(), 0);
+        cost.most_work = cost.work, cost.longest_path = cost.path, cost.blocks = 1;
+        return cost;
+    }
 
     void begin(u64 index) {
         Context& c = context;
@@ -134,7 +155,7 @@ struct Resident {
         for (u32 i : turns) {
             if (state[i] != YIELDED) continue;
             Warp* w = warp(i);
-            w->fuel = FUEL;
+            w->fuel = FUEL, context.counts = counts_of(i);
             state[i] = (u8)l.kernel->function(w, &context);
             // lanes of its own may be what a warp waits for
             ran++, awake += state[i] != YIELDED || w->fuel >= 0 || (l.kernel->takes_turns && w->sp);

@@ -19,6 +19,8 @@ struct LaunchView {
     u64 id, blocks_run, heaviest, incomplete;
     const u64* counts;
     u64 basic_blocks, sites, allocations;
+    const u64* critical;
+    double scale;
 };
 
 // Findings reach the journal as they are made, so that a program that crashes afterwards does not take them along.
@@ -109,6 +111,13 @@ void vgc_kernel(u32 id, void* function, u32 warp_bytes, u32 local_bytes, u32 tak
     k.block_instructions.assign(instructions, instructions + blocks), k.block_lines.assign(lines, lines + blocks);
     k.sites.assign(site_info, site_info + sites);
     k.variables.assign(addresses, addresses + variables);
+    k.block_cycles = k.block_instructions;
+}
+
+// Cycles of a lone warp's way through each basic block.
+void vgc_kernel_cycles(u32 id, const u32* cycles) {
+    KernelInfo& k = *runtime().kernels[id];
+    k.block_cycles.assign(cycles, cycles + k.block_instructions.size());
 }
 
 // Address of a module's variable, made on first use; initial values are the caller's to copy when it is fresh.
@@ -145,6 +154,7 @@ void vgc_first(u64 address, const void* from, u64 bytes) {
     if (Allocation* a = find_allocation(address)) a->first.assign((const char*)from, bytes);
 }
 
+void vgc_sample_seed(u64 seed) { engine().settings.sample_seed = seed; }
 void vgc_order(u64 seed) { engine().settings.order = seed; }
 
 void vgc_begin() {
@@ -184,7 +194,7 @@ void vgc_launch(u64 i, LaunchView* out) {
     out->kernel = l.kernel->name.c_str(), out->id = l.kernel->id;
     memcpy(out->grid, l.grid, 12), memcpy(out->block, l.block, 12);
     out->dynamic_shared = l.dynamic_shared, out->resident = l.resident, out->blocks_run = l.blocks_run;
-    out->heaviest = l.heaviest;
+    out->heaviest = l.heaviest, out->critical = l.critical.data(), out->scale = l.scale;
     out->incomplete = l.incomplete;
     out->counts = l.counts.data(), out->basic_blocks = l.counts.size() / 2, out->sites = l.sites.size();
     touched.clear();
@@ -223,6 +233,13 @@ u64 vgc_launch_extents(u64 i, u64 number, u64 room, u64* out) {
         found++;
     }
     return found;
+}
+
+// What blocks cost: how many entries there are, and as many as there is room for.
+u64 vgc_launch_costs(u64 i, u64 room, BlockCost* out) {
+    const auto& costs = engine().launches[i]->costs;
+    std::copy_n(costs.begin(), std::min<u64>(room, costs.size()), out);
+    return costs.size();
 }
 
 }  // extern "C"

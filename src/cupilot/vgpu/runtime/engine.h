@@ -177,7 +177,15 @@ struct Site {
 
 // Add what the requests since the last call did to `counted`; before the pattern changes, and at the end.
 void add_up(Site& s);
-void operator+=(Counted& to, const Counted& from);
+// Field by field, as `add` does it.
+template <class Add>
+void add_counted(Counted& to, const Counted& from, Add add) {
+    add(to.ideal, from.ideal), add(to.same_address, from.same_address);
+    add(to.shared_requests, from.shared_requests), add(to.shared_wavefronts, from.shared_wavefronts);
+    add(to.shared_bytes, from.shared_bytes), add(to.shared_ideal, from.shared_ideal);
+    for (int n = 0; n < 2; n++)
+        add(to.wide_wavefronts[n], from.wide_wavefronts[n]), add(to.wide_ideal[n], from.wide_ideal[n]);
+}
 
 enum class Space : u32 { GLOBAL, SHARED, GENERIC, LOCAL };
 enum class Use : u32 { READ, WRITE, UPDATE };  // UPDATE: atomically
@@ -201,6 +209,7 @@ struct KernelInfo {
     u32 warp_bytes = 0, local_bytes = 0, shared_bytes = 0, param_bytes = 0, max_threads = 0;
     std::vector<u32> param_offsets, param_sizes;
     std::vector<u32> block_instructions, block_lines;
+    std::vector<u32> block_cycles;  // of a lone warp's way through each basic block, its waits for memory among them
     std::vector<SiteInfo> sites;
     std::vector<u64> variables;
     bool takes_turns = false;  // lanes that part may go on in any order
@@ -235,6 +244,15 @@ struct Aside {
     u64 host_read_bytes = 0, host_write_bytes = 0;  // of memory that host code sees, each sector once per call
 };
 
+// What a block, or several with neighbouring numbers, did: sums, and the most that one of them did.
+struct BlockCost {
+    u64 block = 0, blocks = 0;                // the number of the first, or of the only one
+    u64 work = 0, most_work = 0;              // warp instructions
+    u64 path = 0, longest_path = 0;           // cycles of the warp with the longest way
+    u64 sectors = 0, stored_bytes = 0;        // past L1; by lanes, in global memory
+    double stands_for = 1;                    // blocks of the grid, each
+};
+
 // What one host thread counted.
 struct Tally {
     Aside aside;
@@ -243,6 +261,8 @@ struct Tally {
     std::vector<Traffic> traffic;
     std::vector<Extent> running;  // of the block that runs, by allocation
     std::vector<Extent> extents;  // of those that ended and ran alone
+    std::vector<u64> critical;    // executions of each basic block, by the warp of each block with the longest way
+    std::vector<BlockCost> costs;
 };
 
 // One of a block's barriers. Warps arrive as a whole.
@@ -341,6 +361,7 @@ struct LaunchState {
     u32 grid[3], block[3];
     u32 dynamic_shared = 0;
     u64 blocks = 0, blocks_run = 0, lane_instructions = 0;
+    double scale = 1;  // from what was counted to the whole grid
     u64 heaviest = 0;  // warp instructions of the block that had most, among those that ran alone
     u32 resident = 1;
     bool cooperative = false;
@@ -352,6 +373,8 @@ struct LaunchState {
     std::atomic<bool> incomplete{false};  // some block read what blocks that did not run would have written
     Aside aside;
     std::vector<u32> moved;  // managed buffers whose pages this launch brought to the device
+    std::vector<u64> critical;
+    std::vector<BlockCost> costs;
     std::string printed;
     u32 number = 0;                // counts launches, from 1
     std::atomic<bool> any_published{false};
@@ -372,6 +395,7 @@ struct DeviceInfo {
 
 struct Settings {
     u64 sample_budget = 0;  // lane instructions per launch; 0: run every block
+    u64 sample_seed = 0;    // of which blocks those are
     double deadline_s = 0;  // steady clock; 0: none
     u32 threads = 1;
     u32 findings_limit = 8;

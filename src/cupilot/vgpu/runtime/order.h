@@ -5,6 +5,13 @@
 
 #include "engine.h"
 
+// Bits that look random (the finaliser of SplitMix64).
+inline u64 mixed(u64 x) {
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+}
+
 // 0 ... count-1: a Feistel network over the next power of four, walked until it lands inside. Needs no memory.
 class Permutation {
   public:
@@ -26,12 +33,6 @@ class Permutation {
     }
 
   private:
-    static u64 mixed(u64 x) {
-        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-        x = (x ^ x >> 27) * 0x94d049bb133111eb;
-        return x ^ x >> 31;
-    }
-
     u64 count_, seed_, half_ = 1;
 };
 

@@ -5,7 +5,6 @@
 // sleeps is taken at its word.
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -13,12 +12,21 @@
 #include "block.h"
 #include "host_memory.h"
 #include "print.h"
+#include "sample.h"
 
 // Of how many blocks it is kept where they read.
 constexpr u64 EXTENTS = 256;
 // A sample has at least this many blocks, unless they cost a multiple of the budget.
-constexpr u64 MINIMUM_SAMPLE = 3, OVERSPENT = 4;
+constexpr u64 MINIMUM_SAMPLE = 16, OVERSPENT = 8;
 constexpr u64 BLOCK_SAMPLE_LIMIT = 256;
+// Where blocks differ so much that the mean of their work, or of what they move, is less certain than this, the sample may
+// have more blocks and cost more, by these factors.
+constexpr double UNCERTAIN = 0.02;
+constexpr u64 MORE_BLOCKS = 4, MORE_BUDGETS = 16;
+// Counts of sampled blocks are kept in such parts of what one block of the middle counts, because others stand for less.
+constexpr double FINENESS = 4096;
+// Of a launch that runs whole, what blocks cost is kept by so many stretches of the grid.
+constexpr u64 STRETCHES = 1024;
 // Turns of a block after which it may be waiting for another one; turns between looks at the others.
 constexpr u64 PATIENCE = 1 << 15, TURNS = 64;
 constexpr u64 PARAM_BYTES = 32768;
@@ -44,12 +52,14 @@ struct Worker {
     Tally tally;
     std::vector<std::unique_ptr<Resident>> residents;
     bool looks = false;  // at memory that others change
-    u64 begun = 0, heaviest = 0;  // warp instructions: before the block that runs alone, and of the one that had most
-    bool apart = false;           // what was counted since then is of one block,
-    u64 alone_block = 0;          // this one
+    u64 heaviest = 0;     // warp instructions of the block that had most, among those that ran alone
+    bool apart = false;   // what was counted since then is of one block,
+    u64 alone_block = 0;  // this one
+    BlockCost begun;      // what had been moved before it
 
     Worker(LaunchState& launch, u8* arguments) : l(launch), params(arguments) {
         tally.counts.assign(2 * l.kernel->block_instructions.size(), 0);
+        tally.critical.assign(l.kernel->block_instructions.size(), 0);
         tally.sites.assign(l.kernel->sites.size(), Site{});
         for (size_t i = 0; i < tally.sites.size(); i++) {
             const SiteInfo& info = l.kernel->sites[i];
@@ -73,7 +83,7 @@ struct Worker {
             u64 block = next(need);
             if (block >= l.blocks) return false;
             apart = active.empty();
-            if (apart) begun = instructions(0), alone_block = block, tally.running.clear();
+            if (apart) begun = moved(), alone_block = block, tally.running.clear();
             if (idle.empty()) idle.push_back(&resident(residents.size()));
             active.push_back(idle.back());
             idle.pop_back();
@@ -104,7 +114,7 @@ struct Worker {
                     i++;
                     continue;
                 }
-                if (apart) ended_alone();
+                ended(block);
                 idle.push_back(active[i]);
                 active.erase(active.begin() + (i64)i);
                 since_progress = 0;
@@ -120,16 +130,48 @@ struct Worker {
             }
             changed |= asleep && !started;  // nobody is to come: each has to look for itself
         }
+        for (Resident* block : active) block->take_counts(tally);  // that were stopped
     }
 
-    void ended_alone() {
-        heaviest = std::max(heaviest, instructions(0) - begun);
+    // What the others did meanwhile is not told apart, so only blocks that ran alone are known one by one.
+    void ended(Resident& block) {
+        BlockCost cost = block.take_counts(tally), now = moved();
+        if (!apart) return;
+        heaviest = std::max(heaviest, cost.work);
+        cost.block = alone_block;
+        cost.sectors = now.sectors - begun.sectors, cost.stored_bytes = now.stored_bytes - begun.stored_bytes;
         bool sampled = engine().settings.sample_budget;
+        keep(cost, sampled);
         if (!sampled && alone_block % std::max<u64>(1, l.blocks / EXTENTS)) return;
         for (u64 i = 0; i < tally.running.size(); i++) {
             const Extent& extent = tally.running[i];
             if (extent.first <= extent.last) tally.extents.push_back({alone_block, i, extent.first, extent.last});
         }
+    }
+
+    void keep(const BlockCost& cost, bool apart_from_others) {
+        if (apart_from_others || l.blocks <= STRETCHES) {
+            tally.costs.push_back(cost);
+            return;
+        }
+        if (tally.costs.empty()) tally.costs.resize(STRETCHES);
+        BlockCost& to = tally.costs[cost.block * STRETCHES / l.blocks];
+        to.block = to.blocks ? std::min(to.block, cost.block) : cost.block, to.blocks++;
+        to.work += cost.work, to.most_work = std::max(to.most_work, cost.work);
+        to.path += cost.path, to.longest_path = std::max(to.longest_path, cost.path);
+        to.sectors += cost.sectors, to.stored_bytes += cost.stored_bytes;
+    }
+
+    // Until now, by all blocks.
+    BlockCost moved() const {
+        BlockCost found;
+        for (const Traffic& t : tally.traffic) found.sectors += t.l2_read + t.l2_write;
+        for (size_t i = 0; i < tally.sites.size(); i++) {
+            const SiteInfo& info = l.kernel->sites[i];
+            if (info.store && (info.space == Space::GLOBAL || info.space == Space::GENERIC))
+                found.stored_bytes += tally.sites[i].lane_bytes;
+        }
+        return found;
     }
 
     // Of all basic blocks, by warps (0) or by active lanes (1).
@@ -140,102 +182,162 @@ struct Worker {
         return total;
     }
 
-    void merge() {
+    // Each count `times`, rounded up: what happened once must not be lost.
+    void merge(double times = 1) {
         std::lock_guard<std::mutex> guard(l.mutex);
-        for (size_t i = 0; i < tally.counts.size(); i++) l.counts[i] += tally.counts[i];
+        auto add = [times](u64& to, u64 count) { to += times == 1 ? count : (u64)std::ceil(times * (double)count); };
+        for (size_t i = 0; i < tally.counts.size(); i++) add(l.counts[i], tally.counts[i]);
+        for (size_t i = 0; i < tally.critical.size(); i++) add(l.critical[i], tally.critical[i]);
         for (size_t i = 0; i < tally.sites.size(); i++) {
             Site &to = l.sites[i], &from = tally.sites[i];
-            to.requests += from.requests, to.sector_total += from.sector_total;
-            to.wavefront_total += from.wavefront_total, to.lane_bytes += from.lane_bytes;
+            add(to.requests, from.requests), add(to.sector_total, from.sector_total);
+            add(to.wavefront_total, from.wavefront_total), add(to.lane_bytes, from.lane_bytes);
             add_up(from);
-            to.counted += from.counted;
+            add_counted(to.counted, from.counted, add);
         }
         if (l.traffic.size() < tally.traffic.size()) l.traffic.resize(tally.traffic.size());
         for (size_t i = 0; i < tally.traffic.size(); i++) {
             const Traffic& t = tally.traffic[i];
             Traffic& o = l.traffic[i];
-            o.l2_read += t.l2_read, o.l2_write += t.l2_write, o.miss_read += t.miss_read, o.miss_write += t.miss_write;
-            o.unique_read += t.unique_read, o.unique_write += t.unique_write;
+            add(o.l2_read, t.l2_read), add(o.l2_write, t.l2_write), add(o.miss_read, t.miss_read);
+            add(o.miss_write, t.miss_write), add(o.unique_read, t.unique_read), add(o.unique_write, t.unique_write);
         }
         Aside &to = l.aside, &from = tally.aside;
-        to.prints += from.prints, to.heap_calls += from.heap_calls;
-        to.sleep_ns += from.sleep_ns, to.clock_cycles += from.clock_cycles, to.clock_ns += from.clock_ns;
+        add(to.prints, from.prints), add(to.heap_calls, from.heap_calls);
+        add(to.sleep_ns, from.sleep_ns), add(to.clock_cycles, from.clock_cycles), add(to.clock_ns, from.clock_ns);
         to.longest_sleep_ns = std::max(to.longest_sleep_ns, from.longest_sleep_ns);
         to.longest_clock_cycles = std::max(to.longest_clock_cycles, from.longest_clock_cycles);
         to.longest_clock_ns = std::max(to.longest_clock_ns, from.longest_clock_ns);
-        to.host_read_bytes += from.host_read_bytes, to.host_write_bytes += from.host_write_bytes;
+        add(to.host_read_bytes, from.host_read_bytes), add(to.host_write_bytes, from.host_write_bytes);
         l.lane_instructions += instructions(1);
         l.heaviest = std::max(l.heaviest, heaviest);
         l.extents.insert(l.extents.end(), tally.extents.begin(), tally.extents.end());
+        for (const BlockCost& cost : tally.costs)
+            if (cost.blocks) l.costs.push_back(cost);
     }
 };
 
-// Evenly spread blocks until the budget is spent: the same blocks every time. Where blocks sleep until others come, their
-// neighbours start as well; if that does not help soon, or blocks wait in another way, the launch runs whole.
+// Blocks that are drawn until the budget is spent. Where blocks sleep until others come, their neighbours start as well; if that
+// does not help soon, or blocks wait in another way, the launch runs whole. Each place of the grid is counted apart.
 struct Sample {
     LaunchState& l;
-    Worker& worker;
-    std::vector<bool> drawn;
-    std::vector<u64> waiting;  // drawn, to be started from the back
-    u64 limit, tries = 0, started = 0, in_order = 0, helpers = 0, above = 0, below = 0;
-    double position = 0.5;
+    u8* params;
+    Draw draw;
+    std::array<std::unique_ptr<Worker>, Places::COUNT> workers;
+    std::array<u64, Places::COUNT> run_of{};  // blocks of each place that ran
+    std::vector<u64> waiting;                 // drawn, to be started from the back
+    u32 main = 0;                             // the place that most blocks are at
+    u64 spent[2] = {};                        // lane instructions, at other places and at that one
+    u64 limit, started = 0, in_order = 0, helpers = 0, above = 0, below = 0;
+    Spread work, sectors;
     bool whole = false;
 
-    Sample(LaunchState& launch, Worker& by) : l(launch), worker(by), drawn(launch.blocks, false) {
+    Sample(LaunchState& launch, u8* arguments, u64 seed) : l(launch), params(arguments), draw(launch.grid, seed) {
         limit = std::min(l.blocks, BLOCK_SAMPLE_LIMIT);
+        for (u32 p = 0; p < Places::COUNT; p++)
+            if (draw.places().size(p) > draw.places().size(main)) main = p;
     }
 
+    bool is_uneven() const { return std::max(work.standard_error(), sectors.standard_error()) > UNCERTAIN; }
+
     bool enough() const {
-        u64 spent = worker.instructions(1) / engine().settings.sample_budget;
-        return started >= limit || spent >= OVERSPENT || (spent >= 1 && started >= MINIMUM_SAMPLE);
+        bool uneven = is_uneven();
+        u64 blocks = uneven ? MORE_BLOCKS * limit : limit, budgets = uneven ? MORE_BUDGETS : 1;
+        u64 paid = spent[1] / engine().settings.sample_budget;
+        return started >= blocks || paid >= std::max(OVERSPENT, budgets) || (paid >= budgets && started >= MINIMUM_SAMPLE);
     }
 
     // One block, or for another order a few: those are started to the last, so that every order runs what order 0 does.
-    void draw() {
+    void fill() {
         const u64 order = engine().settings.order;
-        u64 count = order ? std::min(std::max(MINIMUM_SAMPLE, started / 2), limit - started) : 1;
-        for (; waiting.size() < count && tries < 8 * limit + 64; tries++) {
-            u64 index = std::min<u64>((u64)(position * l.blocks), l.blocks - 1);
-            position = std::fmod(position + 0.6180339887498949, 1.0);
-            if (!drawn[index]) waiting.push_back(index);
-            drawn[index] = true;
-        }
+        u64 count = order ? std::max<u64>(3, started / 2) : 1;
+        // dear blocks at the edges must not leave nothing for the others, nor the other way round
+        bool edges = spent[0] < OVERSPENT * engine().settings.sample_budget;
+        for (u64 block; waiting.size() < count && (block = draw.next(edges)) < l.blocks;) waiting.push_back(block);
         std::vector<u64> kept = waiting;
         for (u64 i = 0; order && i < kept.size(); i++) waiting[Permutation(kept.size(), order + started)(i)] = kept[i];
     }
 
     // The nearest block to the last drawn one that has not run, by turns after and before it.
     u64 neighbour() {
-        while (above < l.blocks && drawn[above]) above++;
-        while (below && drawn[below]) below--;
-        bool up = above < l.blocks, down = !drawn[below];
+        while (above < l.blocks && draw.has(above)) above++;
+        while (below && draw.has(below)) below--;
+        bool up = above < l.blocks, down = !draw.has(below);
         return up && (!down || helpers % 2) ? above : down ? below : l.blocks;
     }
 
-    u64 operator()(Need need) {
-        bool stuck = need != Need::NEXT;
-        whole |= need == Need::STUCK || (stuck && ++helpers > BLOCK_SAMPLE_LIMIT);
-        if (waiting.empty() && !whole && !stuck && !enough()) draw(), above = below = waiting.empty() ? below : waiting.back();
-        if (waiting.empty()) {
-            if (!whole && !stuck) return l.blocks;
-            while (in_order < l.blocks && drawn[in_order]) in_order++;
-            u64 block = whole ? in_order : neighbour();
-            if (block >= l.blocks) return l.blocks;
-            drawn[block] = true;
-            waiting.push_back(block);
+    // A block for those that get nowhere without it.
+    u64 helper(Need need) {
+        whole |= need == Need::STUCK || (need == Need::ASLEEP && ++helpers > BLOCK_SAMPLE_LIMIT);
+        if (!whole && need == Need::NEXT) return l.blocks;
+        u64 block = l.blocks;
+        if (!waiting.empty()) {
+            block = waiting.back();
+            waiting.pop_back();
+        } else {
+            while (in_order < l.blocks && draw.has(in_order)) in_order++;
+            block = whole ? in_order : neighbour();
         }
-        u64 block = waiting.back();
-        waiting.pop_back(), started++;
+        return taken(block);
+    }
+
+    u64 taken(u64 block) {
+        if (block >= l.blocks) return l.blocks;
+        draw.take(block);
+        started++, run_of[draw.places().of(block)]++;
         return block;
+    }
+
+    void run(u64 most) {
+        while (!l.stop) {
+            if (waiting.empty() && !enough()) fill();
+            if (waiting.empty()) return;
+            u64 first = waiting.back();
+            waiting.pop_back();
+            above = below = first;
+            u32 place = draw.places().of(first);
+            if (!workers[place]) workers[place] = std::make_unique<Worker>(l, params);
+            Worker& worker = *workers[place];
+            u64 before = worker.instructions(1);
+            size_t known = worker.tally.costs.size();
+            bool begun = false;
+            auto next = [&](Need need) { return begun ? helper(need) : (begun = true, taken(first)); };
+            worker.run(next, 1, most);
+            spent[place == main] += worker.instructions(1) - before;
+            for (size_t i = known; place == main && i < worker.tally.costs.size(); i++)
+                work.add((double)worker.tally.costs[i].work), sectors.add((double)worker.tally.costs[i].sectors);
+        }
+    }
+
+    // How many blocks each one of a place stands for; those of places of which none ran go with the most. With blocks that
+    // came to help others, nothing is left but the grid as a whole.
+    double stands_for(u32 place) const {
+        if (whole || started >= l.blocks) return 1;
+        if (helpers || !run_of[main]) return (double)l.blocks / (double)started;
+        u64 size = draw.places().size(place);
+        for (u32 p = 0; place == main && p < Places::COUNT; p++)
+            if (!run_of[p]) size += draw.places().size(p);
+        return (double)size / (double)run_of[place];
+    }
+
+    // Counts of each place in proportion to what its blocks stand for, as multiples of a small part.
+    void merge() {
+        l.scale = started < l.blocks ? stands_for(main) / FINENESS : 1;
+        for (u32 p = 0; p < Places::COUNT; p++) {
+            if (!workers[p]) continue;
+            for (BlockCost& cost : workers[p]->tally.costs) cost.stands_for = stands_for(p);
+            workers[p]->merge(stands_for(p) / l.scale);
+        }
     }
 };
 
 void run_sample(LaunchState& l, u8* params, u64 most) {
-    Worker worker(l, params);
-    Sample sample(l, worker);
-    worker.run([&](Need need) { return sample(need); }, 1, most);
+    Engine& e = engine();
+    // launches of a call have different samples
+    Sample sample(l, params, mixed(e.settings.sample_seed + mixed(e.launches.size())));
+    sample.run(most);
     l.blocks_run = sample.started;
-    worker.merge();
+    sample.merge();
     if (l.blocks_run < l.blocks)
         for (Allocation* a : engine().by_index)
             if (a->store_launch == l.number) a->sampled = a->partial = true;
@@ -302,7 +404,7 @@ int run_launch(KernelInfo* kernel, const u32 grid[3], const u32 block[3], void**
     l->resident = resident ? resident : 1;
     l->number = ++e.launch_count;
     l->cooperative = e.settings.cooperative;
-    l->counts.assign(2 * kernel->block_instructions.size(), 0);
+    l->counts.assign(2 * kernel->block_instructions.size(), 0), l->critical.assign(kernel->block_instructions.size(), 0);
     l->sites.assign(kernel->sites.size(), Site{});
     e.launches.push_back(l);
     // one buffer for the parameters of all launches: kernels may take their address

@@ -1,16 +1,6 @@
 // What memory instructions did, added up from pattern to pattern of their lanes' addresses.
 #include "engine.h"
 
-void operator+=(Counted& to, const Counted& from) {
-    to.ideal += from.ideal, to.same_address += from.same_address;
-    to.shared_requests += from.shared_requests, to.shared_wavefronts += from.shared_wavefronts;
-    to.shared_bytes += from.shared_bytes, to.shared_ideal += from.shared_ideal;
-    for (int n = 0; n < 2; n++) {
-        to.wide_wavefronts[n] += from.wide_wavefronts[n];
-        to.wide_ideal[n] += from.wide_ideal[n];
-    }
-}
-
 void add_up(Site& s) {
     u64 requests = s.requests - s.known_requests;
     if (!requests) return;
