@@ -54,6 +54,8 @@ def waiting(launch: Launch, spec: GpuSpec) -> Waiting:
     fixed += STORE_CYCLES if launch.counter("global_store_requests") > 0 else 0.0
     trips, cover = round_trips(launch)
     memory = max(0.0, trips * load_latency_cycles(launch, spec) - cover)
+    if launch.counter("host_read_bytes"):  # the first to ask waits for all of it, and the others for the first
+        memory = max(memory, PCIE_LATENCY_S * spec.clock_hz)
     longest = kept_waves(launch, spec) * memory
     return Waiting(waves(launch, spec) * fixed / spec.clock_hz, longest / spec.clock_hz, queue(launch, spec))
 

@@ -84,6 +84,6 @@ bool is_of_earlier_call(const Allocation* a, u64 offset, u64 bytes) {
 }
 
 void forget_sides(Allocation* a) {
-    a->told = false;
+    a->told = a->moved = false;  // the host may have read it meanwhile
     for (u8& one : a->sides) one = is_devices(one) ? EARLIER : 0;
 }
