@@ -28,6 +28,8 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 
+from cupilot.text import one_line
+
 FAILED, MISTAKE, BUG = 1, 2, 3
 """Exit statuses: a kernel failed or the machine lacks something; the user's mistake; a bug of ours."""
 REPORT_HERE = "this is a bug in cupilot; please report it with the output of the same command under CUPILOT_DEBUG=1"
@@ -149,20 +151,11 @@ class ErrorReport:
 def error_report(error: BaseException) -> ErrorReport:
     """What to say about any exception; what cupilot did not raise on purpose is the machine's or our bug."""
     if isinstance(error, CupilotError):
-        return ErrorReport(error.kind, _line(str(error)), error.exit_status)
+        return ErrorReport(error.kind, one_line(str(error)), error.exit_status)
     if isinstance(error, MemoryError):
         return ErrorReport(MachineError.kind, "there is not enough memory", FAILED)
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
         what = f"{error.filename}: " if error.filename else ""
-        return ErrorReport(MachineError.kind, _line(f"{what}{error.strerror or error}"), FAILED)
+        return ErrorReport(MachineError.kind, one_line(f"{what}{error.strerror or error}"), FAILED)
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return ErrorReport("internal", f"internal error, {_line(text)}; {REPORT_HERE}", BUG)
-
-
-def _line(text: str) -> str:
-    """On one line, whatever line breaks it had, and of a length that can be read."""
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
-
-
-LONGEST = 2000
+    return ErrorReport("internal", f"internal error, {one_line(text)}; {REPORT_HERE}", BUG)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,6 +16,7 @@ from rich.table import Table
 
 from cupilot.cli.json_output import STDOUT, JsonOutput
 from cupilot.contracts import DONE, REFERENCE, Step, Watch
+from cupilot.text import harmless, one_line
 
 PLAIN_WIDTH = 120
 NARROWEST_NAME = 16
@@ -146,20 +146,4 @@ def _table(
 
 def sentence(text: str) -> str:
     """One line on stderr, whatever line breaks the text had."""
-    return f"cupilot: {harmless(' '.join(text.split()))}"
-
-
-def harmless(text: str) -> str:
-    """Text of somebody else's (a compiler, a candidate, a file's name) that cannot steer the terminal.
-
-    Control characters but line breaks and tabs, and halves of characters, are shown as escapes.
-    """
-    return "".join(_escape(character) if _steers(character) else character for character in text)
-
-
-def _steers(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs", "Cf") and character not in "\n\t"
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+    return f"cupilot: {one_line(text)}"

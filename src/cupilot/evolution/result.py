@@ -17,6 +17,7 @@ from cupilot.languages import language_of
 from cupilot.records import Evaluation, Failure, Kernel, RunResult, Strategy, Task, TaskSource, to_plain
 from cupilot.records.verdict import verdict_sentence
 from cupilot.strategies.algebra import canonical, move_text, order
+from cupilot.text import one_line
 
 RESULT = "result.json"
 
@@ -46,7 +47,8 @@ def evaluation_report(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _failure_report(failure: Failure) -> dict[str, Any]:
-    return {name: to_plain(getattr(failure, name)) for name in ("stage", "kind", "message", "findings")}
+    message = one_line(failure.message)
+    return {"stage": failure.stage, "kind": failure.kind, "message": message, "findings": to_plain(failure.findings)}
 
 
 def repeat_report(task: Task | TaskSource, kernel: Kernel, timeout_s: float) -> dict[str, Any]:

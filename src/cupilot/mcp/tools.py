@@ -24,6 +24,7 @@ from cupilot.records.verdict import verdict_sentence
 from cupilot.strategies import load_deck
 from cupilot.tasks import load_source
 from cupilot.tasks.roofline_position import RooflinePoint, RooflinePosition, roofline_position
+from cupilot.text import first_lines, one_line
 from cupilot.toolchain.names import short_name
 from cupilot.toolchain.program import ProgramSource
 
@@ -172,9 +173,7 @@ def _time(timing: Timing | None) -> answers.TimeAnswer | None:
 def _problem(failure: Failure | None) -> answers.Problem | None:
     if failure is None:
         return None
-    lines = failure.log.strip().splitlines()
-    log = "\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES))
-    message = " ".join(failure.message.split())
+    message, log = one_line(failure.message), first_lines(failure.log, LOG_LINES)
     return answers.Problem(failure.stage, failure.kind, message, failure.findings[:FINDINGS], log)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cupilot.numbers import ratio
 from cupilot.records.evaluation import Evaluation
+from cupilot.text import one_line
 
 ADVICE = {"tie": "a tie with PyTorch eager: keep PyTorch", "slower": "slower than PyTorch eager: keep PyTorch"}
 
@@ -12,7 +13,7 @@ def verdict_sentence(evaluation: Evaluation) -> str:
     """Right or not, for what, and how fast beside PyTorch."""
     failure = evaluation.failure
     if failure is not None:
-        return f"rejected ({failure.stage}, {failure.kind}): {failure.message}"
+        return f"rejected ({failure.stage}, {failure.kind}): {one_line(failure.message)}"
     scope = f" for the task; {evaluation.scope}" if evaluation.scope is not None else ""
     return f"correct{scope}; {speed_sentence(evaluation)}"
 

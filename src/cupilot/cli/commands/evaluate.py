@@ -24,6 +24,7 @@ from cupilot.numbers import duration, ratio
 from cupilot.records import Evaluation, Timing
 from cupilot.records.scope import TASK
 from cupilot.records.verdict import verdict_sentence
+from cupilot.text import first_lines
 
 LOG_LINES = 20
 REQUIRED = (TASK,)
@@ -95,8 +96,7 @@ def show(evaluation: Evaluation, terminal: Terminal, verbose: bool = False) -> N
             rows.append(("PyTorch eager", *timing_cells(evaluation.baseline), ratio(1.0)))
         terminal.table(("", "time", "limit", "source", "vs PyTorch"), rows)
     if evaluation.failure is not None and evaluation.failure.details:
-        lines = evaluation.failure.details.strip().splitlines()
-        terminal.line("\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES)))
+        terminal.line(first_lines(evaluation.failure.details, LOG_LINES))
 
 
 def timing_cells(timing: Timing) -> tuple[str, str, str]:

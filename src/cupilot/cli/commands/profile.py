@@ -17,6 +17,7 @@ from cupilot.contracts import Device
 from cupilot.errors import UserError
 from cupilot.languages import read_kernel
 from cupilot.records import Failure, to_plain
+from cupilot.text import first_lines
 
 if TYPE_CHECKING:
     from cupilot.evaluation.profiling import Profiled
@@ -113,9 +114,8 @@ def plot_path(text: str | None) -> Path | None:
 
 def show_failure(kernel: str, device: str, failure: Failure, terminal: Terminal) -> None:
     """Findings and compiler messages, then the failure in one sentence."""
-    lines = failure.details.strip().splitlines()
-    if lines:
-        terminal.line("\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES)))
+    if failure.details.strip():
+        terminal.line(first_lines(failure.details, LOG_LINES))
     terminal.warn(f"{kernel} has no profile on {device} ({failure.stage}, {failure.kind}): {failure.message}")
 
 

@@ -18,6 +18,7 @@ from cupilot.cli.choices import add_device, seconds
 from cupilot.cli.environment import KEYS, cache_folder, llm_keys
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import DeviceError
+from cupilot.text import first_lines, harmless
 
 if TYPE_CHECKING:
     from cupilot.records import Finding
@@ -73,8 +74,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
     source = ProgramSource(files, folders, tuple(options.define), tuple(options.nvcc))
     built = build_for(device, source, cache_folder())
     if isinstance(built, Failure):
-        lines = built.log.strip().splitlines()
-        print("\n".join(lines[:LOG_LINES] + ["..."] * (len(lines) > LOG_LINES)), file=sys.stderr)
+        print(first_lines(built.log, LOG_LINES), file=sys.stderr)
         terminal.warn(f"{files[0]} does not compile: {built.message}")
         return 2
     ended = run_program(
@@ -98,7 +98,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
 def _show(findings: Sequence[Finding]) -> None:
     """One block per finding: what, then where."""
     for finding in findings:
-        print(f"========= {finding.kind}: {finding.text}", file=sys.stderr)
+        print(f"========= {finding.kind}: {harmless(finding.text)}", file=sys.stderr)
         if finding.place:
             print(f"=========     in {finding.place}", file=sys.stderr)
     if findings:

@@ -33,6 +33,7 @@ from cupilot.toolchain.abi import TensorValue
 
 MODULE = "solution"
 REASON_CHARACTERS = 400
+STEPS = 12
 
 
 def main(descriptor: int, folder: Path) -> None:
@@ -91,7 +92,7 @@ class Runner:
         except SystemExit:
             done["problem"] = {"kind": "crash", "message": "the solution calls exit", "log": ""}
         except (Exception, KeyboardInterrupt) as error:
-            done["problem"] = {"kind": kind, "message": _reason(error), "log": traceback.format_exc()}
+            done["problem"] = {"kind": kind, "message": _reason(error), "log": _steps(error)}
         return done | {"wanted": list(self._loader.wanted.values())}
 
     def _load(self) -> None:
@@ -148,6 +149,13 @@ def _put(model: torch.nn.Module, path: str, value: DeviceTensor) -> None:
         for kept in (module._parameters, module._buffers):
             for own in [own for own, tensor in kept.items() if tensor is before]:
                 kept[own] = after
+
+
+def _steps(error: BaseException) -> str:
+    """The lines of the file that led to an exception, the last ones of many, and the exception."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILE][-STEPS:]
+    steps = [f"{FILE}, line {frame.lineno}, in {frame.name}: {frame.line}\n" for frame in frames]
+    return "".join((*steps, *traceback.format_exception_only(error)))
 
 
 def _reason(error: BaseException) -> str:
