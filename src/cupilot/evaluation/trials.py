@@ -120,19 +120,17 @@ class Trials:
     def true(self, kind: str = TRUE_KIND, order: int = 0) -> Trial:
         """The shape that the task is about."""
         key = (self.task.name, f"true shape, {kind}")
-        trial = self._kept(key, lambda: Trial(self._true_case(kind), strict=self._strict(kind)))
+        trial = self._kept(key, lambda: Trial(self._true_case(kind, self.seed), strict=self._strict(kind)))
         return replace(trial, order=order)
 
     def redrawn(self, trial: Trial, number: int) -> Trial:
         """The same kind of inputs for the same shape, drawn anew."""
-        drawn = trial.drawn
-        seed = self.seed + REDRAW * number
+        drawn, seed = trial.drawn, self.seed + REDRAW * number
 
         def make() -> Trial:
-            if isinstance(trial.case, SlicedCase):
-                other = draw_case(drawn.task, drawn.kind, seed, self._known)
-                return replace(trial, case=SlicedCase(other, trial.case.slicing))
-            return replace(trial, case=make_case(drawn.task, drawn.kind, seed, self._known))
+            is_sliced = isinstance(trial.case, SlicedCase)
+            again = self._true_case if is_sliced else partial(self._whole_case, drawn.task)
+            return replace(trial, case=again(drawn.kind, seed))
 
         return replace(self._kept((drawn.task.name, f"{drawn.kind}, draw {number}"), make), order=trial.order)
 
@@ -154,11 +152,12 @@ class Trials:
         return [self._whole(version, kind) for kind in kinds]
 
     def _whole(self, version: Task, kind: str) -> Trial:
-        # the second version's structure is the first one's: labels stay within the sizes of their own draw
-        def make() -> Case:
-            return self.process.make_case(version, kind, self.seed, self._known)
-
+        make = partial(self._whole_case, version, kind, self.seed)
         return self._kept((version.name, kind), lambda: Trial(make(), strict=self._strict(kind)))
+
+    def _whole_case(self, version: Task, kind: str, seed: int) -> Case:
+        # the second version's structure is the first one's: labels stay within the sizes of their own draw
+        return self.process.make_case(version, kind, seed, self._known)
 
     def _kept(self, key: tuple[str, str], make: Callable[[], Trial]) -> Trial:
         with self._lock:
@@ -195,12 +194,12 @@ class Trials:
         """The structures, unless labels must stay within the sizes of their own draw."""
         return None if any(s is not None and s.high for s in self.structures) else self.structures
 
-    def _true_case(self, kind: str) -> Case | SlicedCase:
+    def _true_case(self, kind: str, seed: int) -> Case | SlicedCase:
         task = self.task
         elements = sum(a.tensor.elements for a in task.arguments if a.tensor is not None)
         elements += sum(output.elements for output in task.outputs)
         if elements > WHOLE_ELEMENTS or task_flop(task) > WHOLE_FLOP:
             slicing = self.process.find_slicing(self.versions[-1], self.seed) if self.versions else None
             if slicing is not None or task.minimal_bytes > LARGEST_WHOLE_BYTES:
-                return self.process.sliced_case(task, kind, self.seed, self._known, slicing)
-        return self.process.make_case(task, kind, self.seed, self._known)
+                return self.process.sliced_case(task, kind, seed, self._known, slicing)
+        return self._whole_case(task, kind, seed)
