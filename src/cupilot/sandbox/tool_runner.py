@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from cupilot.sandbox.confine import confine_tools
 
 # address space that a tool reserves or maps beyond what it uses
 MAPPED_BYTES = 4 << 30
-LOG_BYTES = 1 << 20
+LOG_BYTES = 1 << 18
 NOT_STARTED = 127
 BOUNDS = {
     signal.SIGXCPU: "used more processor time than it was given",
@@ -34,9 +35,10 @@ def main(folder: Path) -> None:
     confine_tools(map(Path, plan["readable"]), (folder,))
     ended = run_all(plan["steps"], plan["at_once"])
     excess = next((BOUNDS[-e["status"]] for e in ended if e["status"] is not None and -e["status"] in BOUNDS), "")
-    for step in ended:
-        (folder / f".log-{step['name']}").unlink(missing_ok=True)
-    (folder / ".ended.json").write_text(json.dumps({"steps": ended, "excess": excess}), encoding="utf-8")
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    cpu_s = sum(use.ru_utime + use.ru_stime for use in used)
+    told = json.dumps({"steps": ended, "excess": excess, "cpu_s": cpu_s})
+    (folder / ".ended.json").write_text(told, encoding="utf-8")
 
 
 def limit_self(plan: Mapping[str, Any]) -> None:
@@ -52,6 +54,53 @@ def limit_self(plan: Mapping[str, Any]) -> None:
         resource.setrlimit(what, (bound, bound))
 
 
+class Running:
+    """A step under way, and what it has printed."""
+
+    def __init__(self, step: Mapping[str, Any]) -> None:
+        """Raises `OSError` when there is no such program."""
+        self.step = step
+        self.output, far_end = os.pipe()
+        self._first = self._last = b""
+        self._total = 0
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        actions: list[tuple[Any, ...]] = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, far_end, 2),
+            (os.POSIX_SPAWN_OPEN, 1, step["output"], flags, 0o600) if step["output"] else (os.POSIX_SPAWN_DUP2, 2, 1),
+        ]
+        try:
+            command = step["command"]
+            self.number = os.posix_spawnp(command[0], command, step["environment"], file_actions=actions)
+        except OSError:
+            os.close(self.output)
+            raise
+        finally:
+            os.close(far_end)
+
+    def take(self) -> bool:
+        """Take what is there; False at the end."""
+        data = os.read(self.output, LOG_BYTES)
+        room = LOG_BYTES - len(self._first)
+        self._first += data[:room]
+        self._last = (self._last + data[room:])[-LOG_BYTES:]
+        self._total += len(data)
+        return bool(data)
+
+    def log(self) -> str:
+        left_out = self._total - len(self._first) - len(self._last)
+        middle = f"\n... {left_out} bytes ...\n".encode() if left_out else b""
+        return (self._first + middle + self._last).decode(errors="replace")
+
+    def end(self) -> dict[str, Any]:
+        os.close(self.output)
+        _, code, used = os.wait4(self.number, 0)
+        status = os.waitstatus_to_exitcode(code)
+        if status and self.step["optional"] and self.step["output"]:
+            Path(self.step["output"]).unlink(missing_ok=True)
+        return _ended(self.step, 0 if self.step["optional"] else status, self.log(), used.ru_utime + used.ru_stime)
+
+
 def run_all(steps: Sequence[Mapping[str, Any]], at_once: int) -> list[dict[str, Any]]:
     """Several at a time, the first ones first.
 
@@ -59,74 +108,32 @@ def run_all(steps: Sequence[Mapping[str, Any]], at_once: int) -> list[dict[str, 
     first in the list is found, whichever comes first in time.
     """
     places = {step["name"]: place for place, step in enumerate(steps)}
-    waiting = list(steps)
-    running: dict[int, Mapping[str, Any]] = {}
+    waiting, running = list(steps), list[Running]()
     ended: dict[str, dict[str, Any]] = {}
-    last = len(steps)
     while waiting or running:
         for step in waiting[:]:
             if len(running) < at_once and all(name in ended for name in step["after"]):
                 waiting.remove(step)
-                begun = start(step)
-                if isinstance(begun, int):
-                    running[begun] = step
-                else:
-                    ended[step["name"]] = begun
-        if running:
-            number, code, used = os.wait4(-1, 0)
-            if number in running:
-                step = running.pop(number)
-                ended[step["name"]] = end_of(step, os.waitstatus_to_exitcode(code), used)
-        last = min((places[name] for name, end in ended.items() if end["status"]), default=last)
+                try:
+                    running.append(Running(step))
+                except OSError as error:
+                    reason = f"{step['command'][0]} does not start: {error.strerror}\n"
+                    ended[step["name"]] = _ended(step, 0 if step["optional"] else NOT_STARTED, reason)
+        ready = select.select([job.output for job in running], (), ())[0] if running else ()
+        for job in [job for job in running if job.output in ready and not job.take()]:
+            running.remove(job)
+            ended[job.step["name"]] = job.end()
+        last = min((places[name] for name, end in ended.items() if end["status"]), default=len(steps))
         waiting = [step for step in waiting if places[step["name"]] < last]
-        for number, step in running.items():
-            if places[step["name"]] > last:
-                os.kill(number, signal.SIGKILL)
-    return [_given_up(step, places, last) or ended[step["name"]] for step in steps]
+        for job in [job for job in running if places[job.step["name"]] > last]:
+            running.remove(job)
+            os.kill(job.number, signal.SIGKILL)
+            job.end()
+    return [ended.get(step["name"], _ended(step, None)) for step in steps]
 
 
-def _given_up(step: Mapping[str, Any], places: Mapping[str, int], last: int) -> dict[str, Any] | None:
-    if places[step["name"]] <= last:
-        return None
-    return {"name": step["name"], "status": None, "log": "", "cpu_s": 0.0}
-
-
-def start(step: Mapping[str, Any]) -> int | dict[str, Any]:
-    """The number of a new process, with nothing to read; how the step ended when there is no such program."""
-    flags, log = os.O_WRONLY | os.O_CREAT | os.O_TRUNC, f".log-{step['name']}"
-    actions: list[tuple[Any, ...]] = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, step["output"] or log, flags, 0o600),
-    ]
-    if step["output"]:
-        actions.append((os.POSIX_SPAWN_OPEN, 2, log, flags, 0o600))
-    else:
-        actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
-    try:
-        return os.posix_spawnp(step["command"][0], step["command"], step["environment"], file_actions=actions)
-    except OSError as error:
-        reason = f"{step['command'][0]} does not start: {error.strerror}\n"
-        return {"name": step["name"], "status": 0 if step["optional"] else NOT_STARTED, "log": reason, "cpu_s": 0.0}
-
-
-def end_of(step: Mapping[str, Any], status: int, used: resource.struct_rusage) -> dict[str, Any]:
-    log = text_of(Path(f".log-{step['name']}"))
-    forgiven = 0 if step["optional"] else status
-    if status and step["optional"] and step["output"]:
-        Path(step["output"]).unlink(missing_ok=True)
-    return {"name": step["name"], "status": forgiven, "log": log, "cpu_s": used.ru_utime + used.ru_stime}
-
-
-def text_of(path: Path) -> str:
-    """The beginning and the end of a file."""
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        if size <= LOG_BYTES:
-            return file.read().decode(errors="replace")
-        first = file.read(LOG_BYTES // 2)
-        file.seek(-LOG_BYTES // 2, os.SEEK_END)
-        return f"{first.decode(errors='replace')}\n... {size} bytes ...\n{file.read().decode(errors='replace')}"
+def _ended(step: Mapping[str, Any], status: int | None, log: str = "", cpu_s: float = 0.0) -> dict[str, Any]:
+    return {"name": step["name"], "status": status, "log": log, "cpu_s": cpu_s}
 
 
 if __name__ == "__main__":

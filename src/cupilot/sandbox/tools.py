@@ -10,6 +10,7 @@ A tool that exceeds a bound, and a step that fails, are values; only a sandbox t
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -34,6 +35,7 @@ def _most_memory() -> int:
 
 TOOL_LIMITS = Limits(memory_bytes=_most_memory(), tasks=48, output_bytes=8 << 20, answer_bytes=1 << 20)
 FILE_BYTES = 1 << 30
+LEAST_ROOM_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class ToolsEnded:
     steps: tuple[StepEnded, ...] = ()
     timed_out: bool = False
     excess: str = ""
+    cpu_s: float = 0.0
 
     @property
     def failed(self) -> StepEnded | None:
@@ -87,7 +90,10 @@ def run_tools(
     steps: Sequence[Step], folder: Path, readable: Sequence[Path], timeout_s: float, *,
     sandbox: str = AUTO, limits: Limits = TOOL_LIMITS, environment: Mapping[str, str] | None = None,
 ) -> ToolsEnded:  # fmt: skip
-    """Run the steps in ``folder``, the only place they can write; all their processes are gone afterwards."""
+    """Run the steps in ``folder``, the only place they can write; all their processes are gone afterwards.
+
+    Raises `OSError` when the folder's disk is full, which is not the source's fault.
+    """
     folder = folder.resolve()
     places = tuple(dict.fromkeys((*map(Path, SYSTEM_FOLDERS), *readable)))
     variables = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LC_ALL": "C.UTF-8"}
@@ -105,7 +111,18 @@ def run_tools(
         chosen(sandbox).program, command, folder, max(timeout_s, 0.0), own, limits,
         visible=(*places, *_python()),
     )  # fmt: skip
-    return _read(folder / ENDED, ended)
+    if not (folder / ENDED).is_file() or (folder / ENDED).stat().st_size == 0:
+        _refuse_full_disk(folder)
+    told = _read(folder / ENDED, ended)
+    if told.failed is not None:  # whose reason may have found no room either
+        _refuse_full_disk(folder)
+    return told
+
+
+def _refuse_full_disk(folder: Path) -> None:
+    disk = os.statvfs(folder)
+    if disk.f_bavail * disk.f_frsize < LEAST_ROOM_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 
 def _python() -> tuple[Path, ...]:
@@ -122,7 +139,8 @@ def _read(path: Path, ended: Ended) -> ToolsEnded:
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         path.unlink()
-        return ToolsEnded(tuple(StepEnded(**step) for step in told["steps"]), excess=told["excess"])
+        steps = tuple(StepEnded(**step) for step in told["steps"])
+        return ToolsEnded(steps, excess=told["excess"], cpu_s=told["cpu_s"])
     except (OSError, ValueError, TypeError, KeyError):
         reason = ended.output.rstrip().rpartition("\n")[2] or f"status {ended.status}"
         raise MachineError(f"the confined compiler could not be started: {reason}") from None
