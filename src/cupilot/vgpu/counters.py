@@ -29,7 +29,7 @@ from cupilot.records import INTENSIVE, Counter, LineCost
 from cupilot.records.evaluation import SassLine
 from cupilot.vgpu.emit import KernelCode, Site
 from cupilot.vgpu.lower.cost import at_line
-from cupilot.vgpu.uneven import PATH, BlockCosts, busiest_blocks, critical_sums, kept_waves, machine_costs
+from cupilot.vgpu.uneven import PATH, BlockCosts, busiest_blocks, chain, critical_sums, kept_waves, machine_costs
 from cupilot.vgpu.widths import SiteCount, kind_of
 
 SECTOR_BYTES, LINE_BYTES = 32, 128
@@ -237,6 +237,9 @@ class Sampled:
     resident: int
     critical: Sequence[int] = ()
     costs: BlockCosts | None = None
+    blocks_run: int = 0
+    chain_cycles: int = 0
+    chain_hops: int = 0
 
 
 def launch_counters(
@@ -273,6 +276,7 @@ def launch_counters(
     from_host = hosts["host_read_bytes"] / SECTOR_BYTES
     modelled |= hits(modelled, scale * measured.value("global_load_sectors") - from_host)
     modelled |= unevenness(ran, sms)
+    modelled |= chain(ran.chain_cycles, ran.chain_hops, ran.blocks, ran.blocks_run)
     found = [
         Counter(name, total.value if name in INTENSIVE else total.value * scale, total.source)
         for name, total in sorted(measured.items())

@@ -28,7 +28,7 @@ from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Module, Variable
 from cupilot.vgpu.sites import site_counts
 from cupilot.vgpu.translate import Translator
-from cupilot.vgpu.uneven import block_cycles, read_costs
+from cupilot.vgpu.uneven import block_cycles, handover_cycles, read_costs
 from cupilot.vgpu.views import (
     ELAPSED,
     LOCATE,
@@ -79,6 +79,7 @@ class Machine:
         )  # fmt: skip
         self._library.vgc_callbacks(*self._callbacks)
         self._library.vgc_device(ctypes.byref(self._device_record()))
+        self._library.vgc_handover(round(handover_cycles(self.spec)))
 
     def translate_apart(self, prepare: Callable[[Path], object]) -> None:
         """Have kernels translated by another process; see `Translator.start_process`."""
@@ -379,7 +380,8 @@ class Machine:
         ran = Sampled(
             blocks=blocks, scale=view.scale, heaviest=view.heaviest, warps_per_block=-(-threads // 32),
             resident=view.resident, critical=[view.critical[b] for b in range(view.basic_blocks)],
-            costs=read_costs(self._library, index),
+            costs=read_costs(self._library, index), blocks_run=view.blocks_run, chain_cycles=view.chain_cycles,
+            chain_hops=view.chain_hops,
         )  # fmt: skip
         counters = launch_counters(
             code, counts, sites, traffic, ran, sms=self.spec.sms, l2_bytes=self.spec.l2_bytes,

@@ -17,6 +17,7 @@ from math import ceil
 import numpy as np
 
 from cupilot.arrays import Array
+from cupilot.gpu.spec import GpuSpec
 from cupilot.records.evaluation import SassLine
 from cupilot.vgpu.emit import KernelCode
 from cupilot.vgpu.views import CostView
@@ -25,6 +26,7 @@ CYCLES_PER_INSTRUCTION = 2
 """Of a lone warp, where the machine code is not known."""
 PATH = {"path": "path_cycles", "trips": "round_trips", "cover": "covered_cycles"}
 MOST_CYCLES = 1 << 30
+FEW_HOPS, CHAINED = 3, 0.25
 
 
 # --- the way of a warp ----------------------------------------------------------------------------
@@ -62,6 +64,29 @@ def critical_sums(code: KernelCode, executions: Sequence[int], lines: Sequence[S
             if name in PATH:
                 sums[f"critical_{PATH[name]}"] += times * amount
     return sums
+
+
+# --- blocks that wait for each other --------------------------------------------------------------
+
+
+def handover_cycles(spec: GpuSpec) -> float:
+    """From one block's store until another one, which waits for it, goes on.
+
+    Two round trips to L2, one of them to its far side: the fence before the store waits for one, and the look that
+    finds the value is another.
+    """
+    return spec.l2_latency_cycles + spec.l2_far_latency_cycles
+
+
+def chain(cycles: float, hops: int, blocks: int, blocks_run: int) -> dict[str, float]:
+    """The longest chain of blocks that wait for each other.
+
+    Where a good part of the sampled blocks is one chain, all blocks are; a chain of few of them is as long as it is.
+    """
+    if not hops:
+        return {}
+    times = blocks / max(blocks_run, 1) if hops > FEW_HOPS and hops >= blocks_run * CHAINED else 1.0
+    return {"chain_cycles": cycles * times, "chain_hops": hops * times}
 
 
 # --- blocks one after another -----------------------------------------------------------------------

@@ -44,6 +44,8 @@ class LaunchView(ctypes.Structure):
         ("allocations", ctypes.c_uint64),
         ("critical", ctypes.POINTER(ctypes.c_uint64)),
         ("scale", ctypes.c_double),
+        ("chain_cycles", ctypes.c_uint64),
+        ("chain_hops", ctypes.c_uint64),
     ]
 
 
@@ -66,7 +68,7 @@ def declare(lib: ctypes.CDLL) -> None:
     lib.vgc_allocate.argtypes = [u64]
     lib.vgc_map_file.argtypes = [ctypes.c_char_p, u64]
     lib.vgc_upload.argtypes = lib.vgc_first.argtypes = [u64, ctypes.c_void_p, u64]
-    lib.vgc_order.argtypes = lib.vgc_sample_seed.argtypes = [u64]
+    lib.vgc_order.argtypes = lib.vgc_sample_seed.argtypes = lib.vgc_handover.argtypes = [u64]
     lib.vgc_stored.argtypes = [u64]
     lib.vgc_store_launches.argtypes = [u64]
     lib.vgc_stored_elements.argtypes = [u64, u64, u64, u64, ctypes.c_void_p]

@@ -15,7 +15,7 @@ from cupilot.records.evaluation import SassAccess, SassFunction
 from cupilot.vgpu.emit import Site
 
 # bits that tell the runtime what to look at (engine.h: Wanted)
-WIDE_8, WIDE_16, SAME_ADDRESS = 1, 2, 4
+WIDE_8, WIDE_16, SAME_ADDRESS, WAITS = 1, 2, 4, 8
 WANTED = {8: WIDE_8, 16: WIDE_16}
 Place = tuple[int, str, str, int]  # source line, space, kind, bytes
 
@@ -129,9 +129,15 @@ def _width(access: SassAccess) -> Width | None:
     return Width(tuple((size, size * n / total) for size, n in access.widths)) if total and supported else None
 
 
+def may_wait(site: Site) -> bool:
+    """Whether an atomic may be there to find what another block put down: a lock, or a look that changes nothing."""
+    operation, _, operands = site.text.partition(" ")
+    return ".cas" in operation or ".exch" in operation or operands.rstrip("; ").endswith(", 0")
+
+
 def wanted(sites: Sequence[Site], widths: Sequence[Width | None]) -> list[int]:
     """What the runtime shall look at, by site; for sites that go together their leader looks."""
-    bits = [SAME_ADDRESS if kind_of(site) == "atomic" else 0 for site in sites]
+    bits = [SAME_ADDRESS | (WAITS if may_wait(site) else 0) if kind_of(site) == "atomic" else 0 for site in sites]
     for number, (site, width) in enumerate(zip(sites, widths, strict=True)):
         for size, _ in width.shares if width is not None else ():
             if size != site.bytes:

@@ -126,6 +126,10 @@ def launch_parts(launch: Launch, spec: GpuSpec) -> Parts:
     path_s, l1, shared = parts.pop("lsu"), l1_cycles(launch, spec), shared_cycles(launch, spec)
     if path_s > 0:
         parts |= {"l1": path_s * l1 / (l1 + shared), "shared": path_s * shared / (l1 + shared)}
+    # blocks that wait for each other take as long as the longest chain of them, whatever the others do meanwhile
+    chain_s = launch.counter("chain_cycles") / spec.clock_hz
+    if chain_s > sum(parts.values()):
+        parts["chain"] = chain_s - sum(parts.values())
     return with_minimum(parts, spec) | serial_parts(launch, spec)
 
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "chain.h"
 #include "engine.h"
 
 using u16 = uint16_t;
@@ -80,6 +81,7 @@ template <class W>
 struct Plain {
     using Word = W;
     static constexpr bool NATIVE = false;
+    static constexpr bool WAITS = false;  // whoever does it may wait for what it finds
     static Word fetch(Word*, Word) { return 0; }
 };
 
@@ -100,8 +102,16 @@ NATIVE_OPERATION(Add, __atomic_fetch_add, old + b)
     struct NAME : Plain<W> {                                                              \
         static W apply(W old, W b, W c, bool) { return (void)c, (void)old, EXPRESSION; }  \
     };
-OPERATION(Exchange, b)
-OPERATION(Compare, old == b ? c : old)
+template <class W>
+struct Exchange : Plain<W> {
+    static constexpr bool WAITS = true;
+    static W apply(W, W b, W, bool) { return b; }
+};
+template <class W>
+struct Compare : Plain<W> {
+    static constexpr bool WAITS = true;
+    static W apply(W old, W b, W c, bool) { return old == b ? c : old; }
+};
 OPERATION(Increment, old >= b ? 0 : old + 1)
 OPERATION(Decrement, old == 0 || old > b ? b : old - 1)
 
@@ -199,6 +209,13 @@ static void count_parts(Context* c, u32 site, Space space, const u64* address, u
     }
 }
 
+// Who takes a lock or waits for a turn finds what another block left there; who only adds to it does not wait.
+template <class Operation>
+static void meet_word(Context* c, const Warp* w, u64 place, bool changed) {
+    if (!changed || Operation::WAITS) meet(c, w, &place, 1, Meeting::LOOK);
+    if (changed) meet(c, w, &place, 1, Operation::WAITS ? Meeting::PUT : Meeting::PASS);
+}
+
 // data: the operands of all lanes, element by element, then the second operand (cas); results replace the first.
 // Lanes that may not access their address get zero.
 template <class Operation>
@@ -219,6 +236,8 @@ static void update(Context* c, Warp* w, u32 site, const u64* address, u32 mask, 
         bool shared = where == Space::SHARED || (where == Space::GENERIC && place >> 56 == 1);
         u8* p = reach(c, w, site, run, where, place, WORD_BYTES * elements, Use::UPDATE);
         if (p) fine[shared] |= run;
+        const bool met = p && !shared && c->time->meetings;
+        const Word before = met ? load_word((Word*)p) : Word{};
         for (u32 n = 0; n < elements; n++) {
             Word* b = operand + n * LANES;
             if (p)
@@ -226,6 +245,7 @@ static void update(Context* c, Warp* w, u32 site, const u64* address, u32 mask, 
             else
                 for (u32 rest = run; rest; rest &= rest - 1) b[__builtin_ctz(rest)] = 0;
         }
+        if (met) meet_word<Operation>(c, w, place, load_word((Word*)p) != before);
     }
     for (u32 shared = 0; shared < 2; shared++)
         count_parts(c, site, where, address, fine[shared], WORD_BYTES * elements, shared);

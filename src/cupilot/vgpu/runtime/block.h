@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "chain.h"
 #include "engine.h"
 #include "order.h"
 
@@ -27,8 +28,9 @@ struct Resident {
     u32 warp_stride = 0, warp_count = 0;
     u64 shared_bytes = 0, local_size = 0, rounds = 0;
     bool asleep = false;  // whatever could run the last time slept
+    BlockTime time;
 
-    Resident(LaunchState& launch, Tally& tally, u8* params) : l(launch) {
+    Resident(LaunchState& launch, Tally& tally, u8* params, Meetings* meetings) : l(launch) {
         KernelInfo& k = *l.kernel;
         Engine& e = engine();
         u32 threads = l.block[0] * l.block[1] * l.block[2];
@@ -43,6 +45,7 @@ struct Resident {
         Context& c = context;
         c.params = params, c.shared = shared, c.shared_bytes = shared_bytes;
         counts.assign(warp_count * tally.counts.size(), 0), c.counts = counts.data();
+        time.meetings = meetings, time.counts = counts.data(), time.warps = warp_count, time.kernel = &k, c.time = &time;
         c.shared_state = shared + room, c.shared_readers = shared + 2 * room;
         c.block_low = c.interval_low = FULL, c.block_high = c.interval_high = 0;
         c.variables = k.variables.data(), c.dynamic_shared_bytes = l.dynamic_shared;
@@ -78,6 +81,7 @@ struct Resident {
         const auto &each = l.kernel->block_instructions, &cycles = l.kernel->block_cycles;
         BlockCost cost;
         u32 slowest = 0;
+        time.end();
         for (u32 i = 0; i < warp_count; i++) {
             u64 path = 0, *row = counts_of(i);
             for (size_t b = 0; b < each.size(); b++) cost.work += row[2 * b] * each[b], path += row[2 * b] * cycles[b];
@@ -109,6 +113,7 @@ struct Resident {
         clear_shared();
         for (Barrier& b : c.barriers) b = Barrier{};
         begin_async(&c);
+        time.begin(index);
         start_warps();
         state.assign(warp_count, YIELDED);
         rounds = 0;

@@ -21,6 +21,7 @@ struct LaunchView {
     u64 basic_blocks, sites, allocations;
     const u64* critical;
     double scale;
+    u64 chain_cycles, chain_hops;
 };
 
 // Findings reach the journal as they are made, so that a program that crashes afterwards does not take them along.
@@ -154,6 +155,7 @@ void vgc_first(u64 address, const void* from, u64 bytes) {
     if (Allocation* a = find_allocation(address)) a->first.assign((const char*)from, bytes);
 }
 
+void vgc_handover(u64 cycles) { engine().settings.handover = cycles; }
 void vgc_sample_seed(u64 seed) { engine().settings.sample_seed = seed; }
 void vgc_order(u64 seed) { engine().settings.order = seed; }
 
@@ -195,6 +197,7 @@ void vgc_launch(u64 i, LaunchView* out) {
     memcpy(out->grid, l.grid, 12), memcpy(out->block, l.block, 12);
     out->dynamic_shared = l.dynamic_shared, out->resident = l.resident, out->blocks_run = l.blocks_run;
     out->heaviest = l.heaviest, out->critical = l.critical.data(), out->scale = l.scale;
+    out->chain_cycles = l.chain_cycles, out->chain_hops = l.chain_hops;
     out->incomplete = l.incomplete;
     out->counts = l.counts.data(), out->basic_blocks = l.counts.size() / 2, out->sites = l.sites.size();
     touched.clear();

@@ -49,6 +49,7 @@ struct Allocation {
     bool variable = false;     // of a module; `first` is its initial content, zeros but for that
     bool left_over = false;    // written by earlier calls: what this call has not written it must not read
     bool all_written = false;  // spares the per-byte look-up for inputs
+    bool watched = false;      // by blocks that may wait for what is put there
     bool sampled = false;      // written by some blocks of a launch: what is missing says nothing about the kernel
     bool partial = false;      // the same in this call: what is missing is not known, nor what is computed from it
     Marks writers;             // a ByteState or the mark of the block that wrote the byte
@@ -132,7 +133,7 @@ struct Counted {
     u64 wide_wavefronts[2] = {}, wide_ideal[2] = {};
 };
 // Bits of SiteInfo::wanted: what is worth a look at every new pattern.
-enum Wanted : u32 { WIDE_8 = 1, WIDE_16 = 2, SAME_ADDRESS = 4 };
+enum Wanted : u32 { WIDE_8 = 1, WIDE_16 = 2, SAME_ADDRESS = 4, WAITS = 8 };
 
 // What is known of a memory instruction; the last pattern of lane addresses is kept, so that a
 // request with the same pattern needs one comparison instead of an analysis.
@@ -234,6 +235,8 @@ static_assert(offsetof(Warp, tid) == 64 && offsetof(Warp, stack) == 512);
 
 struct LaunchState;
 struct AsyncState;
+struct BlockTime;
+struct Meetings;
 
 // What a kernel does beside computing and moving data: calls of lanes; nanoseconds of sleep, of all warps and of the
 // one with most; time that loops saw pass on a clock, of all blocks and of the one with most. Mirrored in vgpu/aside.py.
@@ -309,6 +312,7 @@ struct Context {
     u8* local;
     u64 local_bytes;  // of one thread
     AsyncState* async;  // copies under way; made when the first one is
+    BlockTime* time;    // when other blocks wait for it, or it for others (chain.h)
     bool incomplete;    // the block read what blocks that do not run would have written: what it stores is not known
     std::vector<Faulty> faulty;
 };
@@ -375,6 +379,7 @@ struct LaunchState {
     std::vector<u32> moved;  // managed buffers whose pages this launch brought to the device
     std::vector<u64> critical;
     std::vector<BlockCost> costs;
+    u64 chain_cycles = 0, chain_hops = 0;  // of the longest chain of blocks that wait for each other
     std::string printed;
     u32 number = 0;                // counts launches, from 1
     std::atomic<bool> any_published{false};
@@ -396,6 +401,7 @@ struct DeviceInfo {
 struct Settings {
     u64 sample_budget = 0;  // lane instructions per launch; 0: run every block
     u64 sample_seed = 0;    // of which blocks those are
+    u64 handover = 0;       // cycles from one block's store until another one's load that waits for it has it
     double deadline_s = 0;  // steady clock; 0: none
     u32 threads = 1;
     u32 findings_limit = 8;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "caches.h"
+#include "chain.h"
 #include "findings.h"
 #include "marks.h"
 #include "move.h"
@@ -103,5 +104,7 @@ inline void global_access(Context* c, Warp* w, u32 site, const u64* address, u32
     } else if (c->checks && needs_look(c, a)) {
         check_read(c, w, site, s, a, first, BYTES);
     }
+    if (s.relaxed) a->watched = true;
+    if (s.relaxed || (STORE && a->watched)) meet(c, w, address, mask, STORE ? Meeting::PUT : Meeting::LOOK);
     move_pattern<W, V, STORE>(s, data, [address](int i) { return address[i]; });
 }

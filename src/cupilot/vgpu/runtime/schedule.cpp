@@ -52,12 +52,14 @@ struct Worker {
     Tally tally;
     std::vector<std::unique_ptr<Resident>> residents;
     bool looks = false;  // at memory that others change
+    bool waits = false;  // perhaps until it has changed
+    Meetings* meetings;
     u64 heaviest = 0;     // warp instructions of the block that had most, among those that ran alone
     bool apart = false;   // what was counted since then is of one block,
     u64 alone_block = 0;  // this one
     BlockCost begun;      // what had been moved before it
 
-    Worker(LaunchState& launch, u8* arguments) : l(launch), params(arguments) {
+    Worker(LaunchState& launch, u8* arguments, Meetings* met = nullptr) : l(launch), params(arguments), meetings(met) {
         tally.counts.assign(2 * l.kernel->block_instructions.size(), 0);
         tally.critical.assign(l.kernel->block_instructions.size(), 0);
         tally.sites.assign(l.kernel->sites.size(), Site{});
@@ -65,12 +67,13 @@ struct Worker {
             const SiteInfo& info = l.kernel->sites[i];
             tally.sites[i].relaxed = info.relaxed, tally.sites[i].wanted = info.wanted;
             looks |= info.space != Space::SHARED && (info.relaxed || info.wanted & SAME_ADDRESS);
+            waits |= info.space != Space::SHARED && ((info.relaxed && !info.store) || info.wanted & WAITS);
         }
         tally.traffic.assign(engine().by_index.size(), Traffic{});
     }
 
     Resident& resident(size_t number) {
-        while (residents.size() <= number) residents.push_back(std::make_unique<Resident>(l, tally, params));
+        while (residents.size() <= number) residents.push_back(std::make_unique<Resident>(l, tally, params, waits ? meetings : nullptr));
         return *residents[number];
     }
 
@@ -120,10 +123,10 @@ struct Worker {
                 since_progress = 0;
             }
             if (active.size() < beside && start(Need::NEXT)) continue;
-            bool waits = looks || l.any_published.load(std::memory_order_relaxed);
+            bool may_wait = looks || l.any_published.load(std::memory_order_relaxed);
             bool asleep = !changed && std::all_of(active.begin(), active.end(), [](Resident* block) { return block->asleep; });
             bool started = false;
-            if (!active.empty() && waits && (asleep || alone || ++since_progress * TURNS >= PATIENCE)) {
+            if (!active.empty() && may_wait && (asleep || alone || ++since_progress * TURNS >= PATIENCE)) {
                 since_progress = 0;
                 started = active.size() < most && start(asleep ? Need::ASLEEP : Need::STUCK);
                 if (started && engine().settings.order) beside = active.size();
@@ -223,6 +226,7 @@ struct Sample {
     LaunchState& l;
     u8* params;
     Draw draw;
+    Meetings meetings;
     std::array<std::unique_ptr<Worker>, Places::COUNT> workers;
     std::array<u64, Places::COUNT> run_of{};  // blocks of each place that ran
     std::vector<u64> waiting;                 // drawn, to be started from the back
@@ -296,7 +300,7 @@ struct Sample {
             waiting.pop_back();
             above = below = first;
             u32 place = draw.places().of(first);
-            if (!workers[place]) workers[place] = std::make_unique<Worker>(l, params);
+            if (!workers[place]) workers[place] = std::make_unique<Worker>(l, params, &meetings);
             Worker& worker = *workers[place];
             u64 before = worker.instructions(1);
             size_t known = worker.tally.costs.size();
@@ -337,6 +341,7 @@ void run_sample(LaunchState& l, u8* params, u64 most) {
     Sample sample(l, params, mixed(e.settings.sample_seed + mixed(e.launches.size())));
     sample.run(most);
     l.blocks_run = sample.started;
+    l.chain_cycles = sample.meetings.longest, l.chain_hops = sample.meetings.hops;
     sample.merge();
     if (l.blocks_run < l.blocks)
         for (Allocation* a : engine().by_index)
@@ -346,18 +351,21 @@ void run_sample(LaunchState& l, u8* params, u64 most) {
 void run_all(LaunchState& l, u8* params, u64 most) {
     BlockOrder order(l.blocks, engine().settings.order);
     u32 count = (u32)std::min<u64>(engine().settings.threads, l.blocks);
+    if (l.cooperative || l.kernel->allocates) count = 1;
+    Meetings meetings;
     auto work = [&] {
-        Worker worker(l, params);
+        // blocks of a grid that starts as a whole meet at its own barriers
+        Worker worker(l, params, count > 1 || l.cooperative ? nullptr : &meetings);
         // a grid that may wait for itself starts as a whole
         worker.run([&](Need need) { return order.next(need != Need::NEXT); }, l.cooperative ? l.blocks : 1, most);
         worker.merge();
     };
-    if (l.cooperative || l.kernel->allocates) count = 1;
     std::vector<std::thread> threads;
     for (u32 i = 1; i < count; i++) threads.emplace_back(work);
     work();
     for (auto& t : threads) t.join();
     l.blocks_run = l.blocks;
+    l.chain_cycles = meetings.longest, l.chain_hops = meetings.hops;
 }
 
 }  // namespace

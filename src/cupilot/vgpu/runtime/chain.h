@@ -1,0 +1,43 @@
+// Blocks that wait for each other: how long the longest chain of hand-overs takes.
+//
+// Here blocks run one after the other, so nobody seems to wait. On a GPU all start at once, and a block that needs what
+// another one puts down (a flag, a lock, a turn) goes on only when that is there. So each block has a time of its own, the
+// way of its slowest warp, and each word of global memory that blocks meet at the time at which it was put down: who
+// finds it there goes on at that time at the earliest, and a hand-over later.
+//
+// A block that puts down several values at a place one after the other is met at the first of them: in a look-back whoever
+// comes before the whole prefix is there goes on with the block's own sum. Loops that look again and again count once.
+#pragma once
+
+#include <unordered_map>
+
+#include "engine.h"
+
+// Of a launch.
+struct Meetings {
+    struct Word { u64 block, time, hops; };
+    std::unordered_map<u64, Word> words;
+    u64 longest = 0, hops = 0;  // of the block that ends last, among those that waited
+};
+
+// Of a running block.
+struct BlockTime {
+    Meetings* meetings = nullptr;  // none: nobody can wait in this kernel
+    u64 block = 0;
+    const u64* counts = nullptr;  // of its warps
+    u32 warps = 0;
+    const KernelInfo* kernel = nullptr;
+    u64 waited = 0, hops = 0;
+    struct Look { u64 place, block, time, way; };
+    std::vector<Look> looks;  // by warp: what it found at the last word that it looked at, and its way until then
+    std::vector<u64> idle;    // by warp: the ways from one look to the next that found the same
+
+    void begin(u64 number);
+    void end();
+    u64 way(u32 warp) const;
+    u64 now() const;
+};
+
+enum class Meeting : u32 { LOOK, PUT, PASS };
+// A warp looks at words, or puts something there, or passes by (it changes them, whatever they were).
+void meet(Context* c, const Warp* w, const u64* address, u32 lanes, Meeting kind);
