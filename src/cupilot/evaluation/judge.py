@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 
 from cupilot.contracts import Built, Device, Outcome
 from cupilot.evaluation.call_order import in_hidden_order, inconsistency
+from cupilot.evaluation.near import Comparison
 from cupilot.evaluation.trials import ALL_KINDS, MIXED_KINDS, SAMPLE_BUDGET, SPECIAL_KINDS, TRUE_KIND, Trial, Trials
-from cupilot.evaluation.verify import compare
 from cupilot.records import Check, Difference, Failure, Profile, Scope, Task
 from cupilot.records.scope import EVERY_SHAPE, ONE_SHAPE
 from cupilot.tasks import SlicedCase
@@ -73,7 +73,7 @@ class _Shape:
     kinds: set[str] = field(default_factory=set)
     lines: set[Line] = field(default_factory=set)
 
-    def take(self, trial: Trial, result: Outcome | Failure, precision: str) -> None:
+    def take(self, trial: Trial, result: Outcome | Failure, compared: Comparison) -> None:
         """Judge one call."""
         kind = trial.case.kind
         self.kinds.add(kind)
@@ -84,9 +84,7 @@ class _Shape:
                 self._differs(kind, result)
             return
         self.lines |= lines_of(result.profile)
-        check, failure = compare(
-            trial.case, result.outputs, precision, partial=result.profile.sampled, strict=trial.strict
-        )
+        check, failure = compared(trial, result)
         failure = failure or _unaccounted(trial, result)
         self.checks.append(check)
         if failure is not None:
@@ -128,6 +126,7 @@ class Judge:
     def __init__(self, device: Device, built: Built, arguments: str, trials: Trials, timeout_s: float) -> None:
         self._device, self._built, self._arguments = device, built, arguments
         self._trials, self._task, self._timeout_s = trials, trials.task, timeout_s
+        self._compare = Comparison(trials.task.precision, trials.redrawn, self._again)
         self._verdict = Verdict()
         self._own = _Shape(self._task)
         self._compared: set[Line] = set()
@@ -179,7 +178,7 @@ class Judge:
         shapes = {shape.task.name: shape for shape in known}
         for trial, result in zip(plan, results, strict=True):
             task = trial.drawn.task
-            shapes.setdefault(task.name, _Shape(task)).take(trial, result, self._task.precision)
+            shapes.setdefault(task.name, _Shape(task)).take(trial, result, self._compare)
         return list(shapes.values())
 
     def _run(
@@ -196,6 +195,9 @@ class Judge:
 
         return in_hidden_order(run, groups, key)
 
+    def _again(self, trials: Sequence[Trial], sampled: bool) -> tuple[Outcome | Failure, ...]:
+        return self._run((), trials) if sampled else self._run(trials, timeout_s=FULL_TIMEOUT_S)
+
     # --- the task's own shape -----------------------------------------------------------------
 
     def _judge_task(self, served: list[_Shape], result: Outcome | Failure) -> None:
@@ -210,13 +212,13 @@ class Judge:
         # a kernel that fails elsewhere has to show all of its own shape, if it can
         if (served and comparable) or not self._ran_in_full(true, result.profile, served):
             if comparable:
-                own.take(true, result, self._task.precision)
+                own.take(true, result, self._compare)
             else:
                 self._take_known(true, result)
                 if own.failure is None and not self._stood_in_for(result.profile):
                     verdict.failure = Failure("verify", "unverified", self._unverified(result.profile))
         for trial, mixed in self._mixed:
-            own.take(trial, mixed, self._task.precision)
+            own.take(trial, mixed, self._compare)
         if own.failure is None and verdict.failure is None and (not served or not ran <= self._compared):
             self._judge_kinds(result.profile, ALL_KINDS if not served else MIXED_KINDS)
         verdict.failure = verdict.failure or own.failure or next(iter(own.refusals), None)
@@ -232,7 +234,7 @@ class Judge:
         profile, own = result.profile, self._own
         if not all(output.values.size for output in result.outputs) or not is_independent(true, profile):
             return
-        check, failure = compare(true.case, result.outputs, self._task.precision, partial=True, strict=true.strict)
+        check, failure = self._compare(true, result, partial=True)
         if failure is None:
             own.kinds.add(true.case.kind)
             own.checks.append(check)
@@ -247,13 +249,13 @@ class Judge:
         if is_comparable(self._trials.true(), profile):
             trials.append(self._trials.true(TRUE_KIND, order=1))
             for trial, result in zip(trials, self._run((), sampled=trials), strict=True):
-                self._own.take(trial, result, self._task.precision)
+                self._own.take(trial, result, self._compare)
             return
         if not self._is_affordable(profile, FULL_INSTRUCTIONS):
             return  # the versions that stand in for it have met them
         for trial in trials:
             (result,) = self._run((trial,), timeout_s=FULL_TIMEOUT_S)
-            self._own.take(trial, result, self._task.precision)
+            self._own.take(trial, result, self._compare)
 
     def _is_affordable(self, profile: Profile, instructions: float) -> bool:
         """Whether the task's shape can be run and compared in full."""
@@ -268,7 +270,7 @@ class Judge:
         if not self._is_affordable(profile, limit):
             return False
         (whole,) = self._run((true,), timeout_s=timeout_s)
-        self._own.take(true, whole, self._task.precision)
+        self._own.take(true, whole, self._compare)
         if isinstance(whole, Outcome):
             self._verdict.profile = whole.profile  # the time is that of the call whose values were compared
         return True
@@ -282,7 +284,7 @@ class Judge:
             twins = () if self._stand_ins else (self._trials.true(),)
             result, *again = self._run((trial,), sampled=twins, timeout_s=FULL_TIMEOUT_S)
             shape = _Shape(trial.drawn.task)
-            shape.take(trial, result, self._task.precision)
+            shape.take(trial, result, self._compare)
             if shape.refusals:
                 continue
             self._stand_ins.append(shape)
@@ -322,7 +324,7 @@ class Judge:
         probes = self._trials.probes(base)
         for (probe, trial), result in zip(probes, self._run([trial for _, trial in probes]), strict=True):
             shape = _Shape(probe.task)
-            shape.take(trial, result, self._task.precision)
+            shape.take(trial, result, self._compare)
             if shape.is_served:
                 found.setdefault(probe.size, probe.factor)
         limits = [f"{size} a multiple of {factor}" for size, factor in found.items() if factor > 1]

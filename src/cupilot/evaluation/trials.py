@@ -35,6 +35,8 @@ ORDINARY_KINDS = (*FIRST_KINDS, "large", "constant", "planted", "one-hot")
 SPECIAL_KINDS = ("wide", "denormal", "nan", "infinity", "special")
 ALL_KINDS = (*ORDINARY_KINDS, *SPECIAL_KINDS[:-1])
 TRUE_KIND = "normal"
+REDRAW = 1_000_003
+"""Between the seeds of one draw and the next."""
 MIXED_KINDS = ("mixed", "special")
 """Several kinds in one tensor, for the true shape, where every kind by itself would take long."""
 
@@ -119,6 +121,19 @@ class Trials:
         key = (self.task.name, f"true shape, {kind}")
         trial = self._kept(key, lambda: Trial(self._true_case(kind), strict=self._strict(kind)))
         return replace(trial, order=order)
+
+    def redrawn(self, trial: Trial, number: int) -> Trial:
+        """The same kind of inputs for the same shape, drawn anew."""
+        drawn = trial.drawn
+        seed = self.seed + REDRAW * number
+
+        def make() -> Trial:
+            if isinstance(trial.case, SlicedCase):
+                other = draw_case(drawn.task, drawn.kind, seed, self._known)
+                return replace(trial, case=SlicedCase(other, trial.case.slicing))
+            return replace(trial, case=make_case(drawn.task, drawn.kind, seed, self._known))
+
+        return replace(self._kept((drawn.task.name, f"{drawn.kind}, draw {number}"), make), order=trial.order)
 
     def stand_ins(self, elements: int) -> list[Trial]:
         """The largest version with at most so many elements, and those that keep one size and shrink the others."""

@@ -13,9 +13,9 @@ and at least one rounding of the result itself.  A result passes if
 
 The multiples depend on the declared precision.  Honest float32 kernels were seen at about one level in norm and five
 in an element; inputs rounded to tf32 or fp16 are off by more than a hundred levels on signed inputs (not on long
-sums of one sign, in which a single accumulator loses as much).  For lower precisions the level also has what rounding the
-inputs to them does to the result, and elements of a product may be off by ``CANCELLED`` roundings of the root mean
-square.
+sums of one sign, in which a single accumulator loses as much).  For lower precisions the level also has what rounding
+the inputs to them does to the result, and elements of a product may be off by ``CANCELLED`` roundings of the root
+mean square.
 A result of a lower precision, or stored in a narrower type, may be off by two roundings in addition; PyTorch's own
 error is then what it has beyond one rounding.  Integers and booleans must match exactly.
 
@@ -146,8 +146,7 @@ def _is_same_result(case: Case | SlicedCase, index: int, output: Output, outputs
 
 
 def _strain(found: tuple[Check, Failure | None]) -> float:
-    check = found[0]
-    return check.error / check.allowed if check.allowed else check.error
+    return found[0].strain
 
 
 def _uncompared(case: Case | SlicedCase, precision: str, problem: str, kind: str) -> tuple[Check, Failure]:
@@ -208,6 +207,7 @@ def _compare_output(
         f"{tally.compared} elements; norm {norm * limits.norm:.3g} of {limits.norm:.3g}; "
         f"{max(tally.worst, norm):.2f} of what {precision} allows, in units of what float32 costs"
         + (f"; {tally.misplaced} NaN or infinities are not PyTorch's, which is not held against it" * swallowed),
+        strain=np.inf if tally.misplaced and not swallowed else max(tally.worst, norm),
     )  # fmt: skip
     if (not tally.misplaced or swallowed) and tally.worst <= 1 and norm <= 1:
         return check, None
@@ -235,7 +235,14 @@ def _compare_exact(
     # indices of numbers that the module computes first may differ between float64 and its own precision
     wrong = (got != wanted.expected) & (got != wanted.native)
     count = int(np.count_nonzero(wrong))
-    check = Check(case.kind, case.shapes, float(count), 0.0, f"{got.size} integers; wrong elements")
+    check = Check(
+        case.kind,
+        case.shapes,
+        float(count),
+        0.0,
+        f"{got.size} integers; wrong elements",
+        np.inf if count and strict else 0.0,
+    )
     if not count or not strict:
         return check, None
     at = int(np.argmax(wrong))

@@ -234,13 +234,17 @@ class Profile:
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison that was made: on which inputs, how large the error was, what was allowed."""
+    """One comparison that was made: on which inputs, how large the error was, what was allowed.
+
+    ``strain`` is the share of what is allowed that was used up, by an element or by all together; above one it fails.
+    """
 
     inputs: str
     shapes: str
     error: float
     allowed: float
     note: str = ""
+    strain: float = 0.0
 
 
 @dataclass(frozen=True)

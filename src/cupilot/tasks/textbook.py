@@ -36,8 +36,8 @@ EXACT = frozenset({
     "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d", "constant_pad_nd", "reflection_pad1d",
     "reflection_pad2d", "replication_pad2d", "floor", "ceil", "round", "trunc", "zeros", "ones", "full", "empty",
     "arange", "fill", "zero", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_empty",
-    "scalar_tensor", "repeat", "repeat_interleave", "scatter", "masked_select", "nonzero", "one_hot", "eye", "diag", "to_copy",
-    "lift_fresh", "lift_fresh_copy", "constant", "cummax", "cummin",
+    "scalar_tensor", "repeat", "repeat_interleave", "scatter", "masked_select", "nonzero", "one_hot", "eye", "diag",
+    "to_copy", "lift_fresh", "lift_fresh_copy", "constant", "cummax", "cummin",
 })  # fmt: skip
 """Operators that move, choose or make numbers and round none."""
 
@@ -104,7 +104,8 @@ def _textbook(func: Any) -> Callable[..., Any] | None:
 ELEMENTARY = frozenset({
     "add", "sub", "mul", "div", "rsub", "exp", "exp2", "log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "sin",
     "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "pow",
-    "square", "lgamma", "digamma", "fmod", "remainder", "atan2", "hypot", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf",
+    "square", "lgamma", "digamma", "fmod", "remainder", "atan2", "hypot", "eq", "ne", "lt", "le", "gt", "ge", "isnan",
+    "isinf",
 })  # fmt: skip
 
 
