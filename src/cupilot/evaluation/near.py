@@ -44,4 +44,4 @@ class Comparison:
 
     def _compared(self, trial: Trial, result: Outcome, partial: bool | None) -> tuple[Check, Failure | None]:
         part = result.profile.sampled if partial is None else partial
-        return compare(trial.case, result.outputs, self.precision, partial=part, strict=trial.strict)
+        return compare(trial.case, result.outputs, self.precision, partial=part, excused=trial.excused)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from cupilot.contracts import Call
+from cupilot.evaluation.verify import ANYWHERE, DROPPED, SPREAD
 from cupilot.records import Task
 from cupilot.tasks import Case, Probe, SlicedCase
 from cupilot.tasks.case import Drawn
@@ -43,10 +44,10 @@ MIXED_KINDS = ("mixed", "special")
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One call that a candidate is judged by; ``strict`` also about NaN and infinity."""
+    """One call that a candidate is judged by, and which NaN and infinities out of place are ``excused``."""
 
     case: Case | SlicedCase
-    strict: bool = True
+    excused: tuple[str, ...] = ()
     order: int = 0
 
     @property
@@ -120,7 +121,7 @@ class Trials:
     def true(self, kind: str = TRUE_KIND, order: int = 0) -> Trial:
         """The shape that the task is about."""
         key = (self.task.name, f"true shape, {kind}")
-        trial = self._kept(key, lambda: Trial(self._true_case(kind, self.seed), strict=self._strict(kind)))
+        trial = self._kept(key, lambda: Trial(self._true_case(kind, self.seed), self._excused(kind)))
         return replace(trial, order=order)
 
     def redrawn(self, trial: Trial, number: int) -> Trial:
@@ -153,7 +154,7 @@ class Trials:
 
     def _whole(self, version: Task, kind: str) -> Trial:
         make = partial(self._whole_case, version, kind, self.seed)
-        return self._kept((version.name, kind), lambda: Trial(make(), strict=self._strict(kind)))
+        return self._kept((version.name, kind), lambda: Trial(make(), self._excused(kind)))
 
     def _whole_case(self, version: Task, kind: str, seed: int) -> Case:
         # the second version's structure is the first one's: labels stay within the sizes of their own draw
@@ -169,21 +170,25 @@ class Trials:
                     self.watch("")
             return self._made[key]
 
-    def _strict(self, kind: str) -> bool:
-        """Whether NaN and infinity must be where PyTorch has them, for inputs that hold some."""
+    def _excused(self, kind: str) -> tuple[str, ...]:
+        """NaN and infinities that need not be where PyTorch has them, for inputs that hold some (see `EXCUSES`)."""
         found = [operator(op.target) for op in self.task.graph]
         names, kinds = {each.name for each in found}, {each.kind for each in found}
-        # whoever scales by a diagonal leaves out the zeros beside it, which PyTorch multiplies with NaN and infinity
-        if not names or any(each.compares for each in found) or ("diag" in names and "product" in kinds):
-            return kind not in SPECIAL
-        if "attention" in kinds:
-            # PyTorch's own implementations differ in what NaN does, by processor and by whether a mask hides it
-            return kind not in SPECIAL
-        # a product with a zero that is always there may be left out, and then NaN does not spread through it
-        if any(structure is not None and structure.zero_outside for structure in self.structures):
-            return kind not in SPECIAL
+        if kind not in SPECIAL:
+            return ()
+        # PyTorch's own implementations of attention differ in what NaN does, by processor and by what a mask hides
+        if not names or "attention" in kinds:
+            return (ANYWHERE,)
+        excused = []
+        # whoever scales by a diagonal leaves out the zeros beside it, which PyTorch multiplies with NaN and infinity;
+        # a product with a zero that is always there may be left out too, and then NaN does not spread through it
+        zeros = any(structure is not None and structure.zero_outside for structure in self.structures)
+        if any(each.compares for each in found) or ("diag" in names and "product" in kinds) or zeros:
+            excused.append(DROPPED)
         # sums of products put together from several, as error-corrected ones are, turn infinity into NaN
-        return kind not in ("infinity", "special") or not any(each.sums_products for each in found)
+        if kind != "nan" and any(each.sums_products for each in found):
+            excused.append(SPREAD)
+        return tuple(excused)
 
     def drawn(self, kind: str = TRUE_KIND) -> Drawn:
         """Inputs of the true shape, without their results."""

@@ -25,7 +25,7 @@ bits that it is rejected like a lower precision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from cupilot.contracts import Output
 from cupilot.records import Check, Failure, Task
 from cupilot.tasks import Case, Expectation, SlicedCase
 from cupilot.tasks.flop import sums_products
+from cupilot.tasks.indices import Choice
 from cupilot.tasks.magnitude import bin_of, chunks
 
 
@@ -55,6 +56,13 @@ BUDGETS = {
     "bf16": Budget(unit_roundoff=2.0**-8, element=32.0, norm=3.0),
 }
 """Keys are the precisions of `cupilot.tasks`."""
+DROPPED, SPREAD, ANYWHERE = "dropped", "spread", "anywhere"
+EXCUSES: dict[str, Callable[[Array, Array], Array]] = {
+    DROPPED: lambda got, expected: np.isnan(expected) & ~np.isnan(got),
+    SPREAD: lambda got, expected: ~np.isfinite(expected) & ~np.isfinite(got),
+    ANYWHERE: lambda got, expected: np.ones(got.shape, bool),
+}
+"""Of results and what is expected: a NaN that was passed over; an infinity that became a NaN or another one; all."""
 FINE = BUDGETS["fp32"].unit_roundoff
 CUT = 2.0
 """Roundings to a coarser type than float32 that a result may be off by, however exactly it was computed."""
@@ -105,6 +113,7 @@ class _Tally:
     worst: float = 0.0
     worst_index: int = 0
     misplaced: int = 0
+    excused: int = 0
     misplaced_index: int = 0
     squares: float = 0.0
     level_squares: float = 0.0
@@ -112,12 +121,17 @@ class _Tally:
 
 
 def compare(
-    case: Case | SlicedCase, outputs: Sequence[Output], precision: str, *, partial: bool = False, strict: bool = True
+    case: Case | SlicedCase,
+    outputs: Sequence[Output],
+    precision: str,
+    *,
+    partial: bool = False,
+    excused: Sequence[str] = (),
 ) -> tuple[Check, Failure | None]:
     """Compare a call's outputs with a case, by the rule above.
 
     All elements must be written, unless ``partial``: then those that are written are compared, and an
-    output without any is a failure.  Without ``strict``, NaN and infinity out of place are only noted.
+    output without any is a failure.  NaN and infinity out of place that are ``excused`` (see `EXCUSES`) are only noted.
     The check's ``error`` is the largest element error in levels, ``allowed`` the multiple in force.
     """
     problem = _form_problem(case.drawn.task, outputs)
@@ -130,7 +144,7 @@ def compare(
         problem = _unwritten_problem(index, output, partial)
         if problem:
             return _uncompared(case, precision, problem, "unwritten")
-    found = [_compare_output(case, index, output, precision, strict) for index, output in enumerate(outputs)]
+    found = [_compare_output(case, index, output, precision, excused) for index, output in enumerate(outputs)]
     failures = [failure for _, failure in found if failure is not None]
     check = next((check for check, failure in found if failure is not None), max(found, key=_strain)[0])
     return check, failures[0] if failures else None
@@ -188,35 +202,33 @@ def _place(flat_index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _compare_output(
-    case: Case | SlicedCase, index: int, output: Output, precision: str, strict: bool
+    case: Case | SlicedCase, index: int, output: Output, precision: str, excused: Sequence[str]
 ) -> tuple[Check, Failure | None]:
     wanted = case.expectation(index, output.where)
     got = output.values
     if wanted.positions is not None and wanted.positions.size != got.size:
         got = got[wanted.positions if output.where is None else np.searchsorted(output.where, wanted.positions)]
     if not is_floating(got.dtype):
-        return _compare_exact(case, index, output, got, wanted, strict)
+        return _compare_exact(case, index, output, got, wanted, not excused)
     limits = _Limits.of(precision, got.dtype, got.size, sums_products(case.drawn.task))
     tally = _Tally()
     for part in chunks(got.size):
-        _count(tally, got, wanted, limits, part)
+        _count(tally, got, wanted, limits, part, excused)
     norm = _norm_strain(tally, wanted, limits)
-    swallowed = bool(tally.misplaced) and not strict
     check = Check(
         case.kind, case.shapes, tally.worst * limits.element, limits.element,
         f"{tally.compared} elements; norm {norm * limits.norm:.3g} of {limits.norm:.3g}; "
         f"{max(tally.worst, norm):.2f} of what {precision} allows, in units of what float32 costs"
-        + (f"; {tally.misplaced} NaN or infinities are not PyTorch's, which is not held against it" * swallowed),
-        strain=np.inf if tally.misplaced and not swallowed else max(tally.worst, norm),
+        + f"; {tally.excused} NaN or infinities are not PyTorch's, which is not held against it" * bool(tally.excused),
+        strain=np.inf if tally.misplaced else max(tally.worst, norm),
     )  # fmt: skip
-    if (not tally.misplaced or swallowed) and tally.worst <= 1 and norm <= 1:
+    if not tally.misplaced and tally.worst <= 1 and norm <= 1:
         return check, None
-    misplaced = tally.misplaced and not swallowed
-    at = tally.misplaced_index if misplaced else tally.worst_index
+    at = tally.misplaced_index if tally.misplaced else tally.worst_index
     place = _place(at if wanted.positions is None else int(wanted.positions[at]), output.shape)
     values = float(got[at]), float(wanted.expected[at])
     magnitude = abs(values[0] - values[1]) / (max(abs(values[1]), wanted.scale) or 1.0)
-    if misplaced:
+    if tally.misplaced:
         reason = f"NaN or infinity out of place in {tally.misplaced} of {tally.compared} elements"
     elif tally.worst > 1:
         reason = f"error {magnitude:.2g} of magnitude, {tally.worst:.2g} times what {precision} allows"
@@ -234,6 +246,9 @@ def _compare_exact(
 ) -> tuple[Check, Failure | None]:
     # indices of numbers that the module computes first may differ between float64 and its own precision
     wrong = (got != wanted.expected) & (got != wanted.native)
+    if wanted.choice:
+        wrong = Choice(*wanted.choice).wrong(got, wanted.expected, wanted.positions, lenient=not strict)
+        strict = True
     count = int(np.count_nonzero(wrong))
     check = Check(
         case.kind,
@@ -254,7 +269,9 @@ def _compare_exact(
     return check, Failure("verify", "wrong-result", message)
 
 
-def _count(tally: _Tally, values: Array, wanted: Expectation, limits: _Limits, part: slice) -> None:
+def _count(
+    tally: _Tally, values: Array, wanted: Expectation, limits: _Limits, part: slice, excused: Sequence[str]
+) -> None:
     """Take one chunk of an output's elements into the tally."""
     got, expected = values[part].astype(np.float64), wanted.expected[part]
     chosen = np.arange(part.start, part.start + got.size)
@@ -264,6 +281,11 @@ def _count(tally: _Tally, values: Array, wanted: Expectation, limits: _Limits, p
     if not finite.all():
         native = wanted.native[part].astype(np.float64)
         misplaced = ~finite & ~_same_special(got, expected) & ~_same_special(got, native)
+        forgiven = np.zeros(misplaced.shape, bool)
+        for name in excused:
+            forgiven |= misplaced & EXCUSES[name](got, expected)
+        tally.excused += int(np.count_nonzero(forgiven))
+        misplaced &= ~forgiven
         if tally.misplaced == 0 and misplaced.any():
             tally.misplaced_index = int(chosen[np.argmax(misplaced)])
         tally.misplaced += int(np.count_nonzero(misplaced))

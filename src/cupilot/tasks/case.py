@@ -33,6 +33,9 @@ from cupilot.tasks.tensors import round_to, to_array, to_tensor
 if TYPE_CHECKING:
     import torch
 
+    from cupilot.tasks.choices import Choices
+    from cupilot.tasks.indices import Choice
+
 TILE_FROM_BYTES = 1 << 30
 TILE_PAGES = 16411
 """A prime, so that rows of usual lengths do not repeat together with the tile; 67 MB."""
@@ -113,6 +116,7 @@ class Expectation:
 
     ``expected`` is float64 (integers and booleans as they are), ``native`` PyTorch's result in the task's own
     type, ``errors`` the error that cannot be avoided, by magnitude (see `magnitude`), ``scale`` a root mean square.
+    Of indices ``choice`` has what tells which are as right (a `Choice`).
     """
 
     positions: Array | None
@@ -120,6 +124,7 @@ class Expectation:
     native: Array
     errors: Array
     scale: float
+    choice: tuple[Any, ...] = ()
 
 
 class Drafted:
@@ -154,20 +159,23 @@ class Case(Drafted):
     native: tuple[Array, ...]
     rounded: tuple[Array, ...] = ()
     textbook: tuple[tuple[Array, ...], ...] = ()
+    choices: tuple[Choice | None, ...] = ()
 
     @cached_property
     def _whole(self) -> tuple[Expectation, ...]:
         results = zip(self.expected, self.native, self.rounded or self.expected, strict=True)
-        return tuple(
+        found = (
             expectation(*result, textbook=[other[n] for other in self.textbook]) for n, result in enumerate(results)
         )
+        choices = self.choices or (None,) * len(self.expected)
+        return tuple(replace(each, choice=choice or ()) for each, choice in zip(found, choices, strict=True))
 
     def expectation(self, output: int, where: Array | None) -> Expectation:
         """What the elements at ``where`` (all of them if None) should be."""
         whole = self._whole[output]
         if where is None:
             return whole
-        return Expectation(where, whole.expected[where], whole.native[where], whole.errors, whole.scale)
+        return replace(whole, positions=where, expected=whole.expected[where], native=whole.native[where])
 
 
 def expectation(
@@ -194,14 +202,25 @@ def make_case(task: Task, kind: str, seed: int, structures: Sequence[Structure |
     positive = False
     while True:
         drawn = draw_case(task, kind, seed, structures, positive=positive)
-        expected = wide_results(drawn, drawn.inputs)
+        noted, noted_single = _choices(task), _choices(task)
+        expected = wide_results(drawn, drawn.inputs, noted)
         # logarithms, roots and the like: the operator is meant for positive numbers
         strange = kind not in ("own", "permuted", *SPECIAL) and not _mostly_finite(expected)
         if positive or not strange:
             break
         positive = True
-    native = native_results(drawn, drawn.inputs)
-    return Case(drawn, expected, native, rounded_results(drawn), textbook_results(drawn))
+    native = native_results(drawn, drawn.inputs, noted_single)
+    choices = noted.found(expected, noted_single) if noted is not None else ()
+    return Case(drawn, expected, native, rounded_results(drawn), textbook_results(drawn), choices)
+
+
+def _choices(task: Task) -> Choices | None:
+    """Something that notes what indices are chosen from, for a module that returns some."""
+    if not any(output.dtype == "int64" for output in task.outputs):
+        return None
+    from cupilot.tasks.choices import Choices
+
+    return Choices()
 
 
 def _mostly_finite(outputs: Sequence[Array]) -> bool:
@@ -319,14 +338,16 @@ class _InputDrawing:
 # --- results ---------------------------------------------------------------------------------
 
 
-def native_results(drawn: Drawn, inputs: Sequence[Any]) -> tuple[Array, ...]:
+def native_results(
+    drawn: Drawn, inputs: Sequence[Any], mode: AbstractContextManager[Any] | None = None
+) -> tuple[Array, ...]:
     """PyTorch's own result, as on a GPU; on copies, because a module may write to its inputs and buffers."""
     import torch
 
     from cupilot.tasks.float32_scan import Float32Scans
 
     copies = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in inputs)
-    with isolated(drawn.seed), Float32Scans():  # type: ignore[no-untyped-call]
+    with isolated(drawn.seed), Float32Scans(), mode or nullcontext():  # type: ignore[no-untyped-call]
         outputs = run_model(_copy(drawn.model), copies, drawn.task.name)
     return tuple(to_array(output) for output in outputs)
 
