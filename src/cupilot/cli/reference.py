@@ -25,8 +25,8 @@ to go on. Errors are one sentence on stderr; `CUPILOT_DEBUG=1` adds the tracebac
 says why a kernel was rejected, or `{"error": {"kind": ..., "message": ...}}` when there is no result. With
 `--json -` the object is all that stdout gets, and everything else goes to stderr, also when an option is mistaken.
 Kinds of errors are `usage`, `task`, `device`, `data`, `cache`, `store`, `unmatched-task`, `missing-key`,
-`missing-extra` (status 2), `machine`, `toolchain`, `disk-full`, `no-kernel`, `model`, `failed`, `altered`, `not-confirmed` (1),
-`internal` (3), `interrupted` (130) and `terminated` (143).
+`missing-extra` (status 2), `machine`, `toolchain`, `disk-full`, `no-kernel`, `model`, `failed`, `altered`,
+`not-confirmed` (1), `internal` (3), `interrupted` (130) and `terminated` (143).
 
 On a terminal long steps show how far they are; in a pipe there are plain
 lines. `NO_COLOR=1` leaves colours out, `CUPILOT_CACHE` is the folder of builds and of the pool
