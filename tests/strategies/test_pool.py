@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from pool_samples import QUERY, SOFTMAX, fill, found, record, unroll
 
-from cupilot.errors import DataError, StoreError, UserError, UserError
+from cupilot.errors import DataError, StoreError, UserError
 from cupilot.records import Card, Move, Strategy, from_plain, to_plain
 from cupilot.records.pool import PoolRecord, Sizes
 from cupilot.strategies import Deck, compatible, load_deck

@@ -33,7 +33,9 @@ HELP = "verify and time one kernel"
 
 
 def configure(parser: ArgumentParser) -> None:
-    parser.add_argument("kernel", metavar="KERNEL", help="a .cu file in torch-extension form, or a .py with ModelNew")
+    parser.add_argument(
+        "kernel", metavar="KERNEL", help="a .cu file in torch-extension form, or a .py with ModelNew (or Model)"
+    )
     parser.add_argument("--task", metavar="TASK.py", required=True, help="the PyTorch module, in KernelBench form")
     add_device(parser)
     add_call(parser)
