@@ -90,7 +90,7 @@ def test_forgetting_what_is_shipped_hides_it(cli: Cli, known: PoolRecord) -> Non
         (("list", "--json", "no/out.json"), "--json no/out.json: there is no folder"),
         (("show", "123"), "the pool"),
         (("forget", "zzzzzz"), "the pool"),
-        (("import", "none.jsonl"), "none.jsonl cannot be read: No such file"),
+        (("import", "none.jsonl"), "the file none.jsonl cannot be read: No such file"),
         (("import", "bad.jsonl"), "bad.jsonl, line 2: "),
         (("export", "no/out.jsonl"), "there is no folder"),
         (("export", "."), ". is a folder"),

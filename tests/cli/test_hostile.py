@@ -29,7 +29,6 @@ def test_it_ends_with_a_sentence_and_leaves_nothing(case: Hostile, tmp_path: Pat
     check(case, tmp_path)
 
 
-@pytest.mark.skip(reason="tasks do not run in a process of their own yet")
 @pytest.mark.parametrize("case", params(WALLED))
 def test_a_task_cannot_leave_its_process(case: Hostile, tmp_path: Path) -> None:
     check(case, tmp_path)

@@ -106,6 +106,8 @@ def test_an_unknown_language_is_named() -> None:
         ("nothing in particular\n", "", "cuda"),
         ("nothing in particular\n", ".txt", "cuda"),
         ('class ModelNew: ...\nsource = "__global__ void k() {}"\n', "", "modelnew"),
+        ('class Model: ...\nsource = "__global__ void k() {}"\n', "", "modelnew"),
+        ("class Model: ...\n", "", "cuda"),
         ("class Model: ...\n", ".py", "modelnew"),
         ("class ModelNew: ...\n", ".cu", "cuda"),
     ],
@@ -171,7 +173,7 @@ def test_agents_write_in_the_language_of_the_kernel_at_hand(toy: Language) -> No
     [
         ("class ModelNew(:\n", "syntax-error"),
         ("class ModelNew: ...\n", "no-kernel"),
-        (GOOD_PYTHON.replace("ModelNew", "Model"), "no-such-entry"),
+        (GOOD_PYTHON.replace("ModelNew", "Solution"), "no-such-entry"),
         (GOOD_PYTHON.replace("__global__", '#include "/etc/passwd"\n__global__'), "forbidden-include"),
     ],
 )

@@ -303,10 +303,10 @@ def test_a_bad_line_is_named_and_nothing_is_imported(pool: Pool, tmp_path: Path,
 
 
 def test_files_that_cannot_be_imported(pool: Pool, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read: No such file"):
+    with pytest.raises(UserError, match="cannot be read: No such file"):
         pool.import_lines(tmp_path / "none.jsonl")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match="is not text in UTF-8"):
+    with pytest.raises(UserError, match="is not text in UTF-8"):
         pool.import_lines(tmp_path / "binary")
     with pytest.raises(StoreError, match="cannot be written"):
         pool.export_lines(tmp_path / "none" / "out.jsonl")

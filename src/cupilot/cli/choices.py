@@ -8,6 +8,7 @@ from cupilot.cli.environment import cache_folder, llm_keys, sandbox_choice
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Device
 from cupilot.records.scope import REQUIREMENTS, TASK
+from cupilot.records.task import PRECISIONS
 from cupilot.runs.options import Settings, default_jobs
 
 TIMEOUT_S = 60.0
@@ -58,6 +59,13 @@ def _number(text: str) -> float:
         return 0.0
 
 
+def readable(text: str) -> str:
+    """An argument that becomes part of a program, so it must be text; bytes that are none arrive as surrogates."""
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise argparse.ArgumentTypeError(f"{short(text)} is not text in UTF-8")
+    return text
+
+
 def short(text: str) -> str:
     """What was typed, for a message."""
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
@@ -68,7 +76,19 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def add_precision(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--precision", metavar="P", default="fp32", help="what the kernel may compute in (fp32)")
+    parser.add_argument(
+        "--precision", metavar="P", default="fp32", choices=PRECISIONS, help="what the kernel may compute in (fp32)"
+    )
+
+
+def add_call(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--entry", metavar="NAME", default="forward", type=readable, help="the host function to call (forward)"
+    )
+    parser.add_argument(
+        "--args", metavar="EXPRESSIONS", default="", type=readable,
+        help='what to call it with, such as "inputs[0], model.ln.eps"',
+    )  # fmt: skip
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

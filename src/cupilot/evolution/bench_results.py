@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -14,6 +13,7 @@ from typing import Any
 
 from cupilot.errors import DataError
 from cupilot.evolution.result import replace_file, to_json
+from cupilot.files import read_json
 from cupilot.records import from_plain, to_plain
 from cupilot.tasks.suite import SYSTEMS, TITLES
 
@@ -158,10 +158,10 @@ def write_bench_rows(folder: Path, rows: Sequence[BenchRow]) -> None:
 def read_bench_rows(folder: Path) -> tuple[BenchRow, ...]:
     """What a folder's results.json holds; nothing when there is none."""
     path = folder / RESULTS_JSON
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(from_plain(BenchRow, each, where=path.name) for each in data["results"])
-    except FileNotFoundError:
+    if not path.exists():
         return ()
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    data = read_json(path, "the results of a benchmark")
+    try:
+        return tuple(from_plain(BenchRow, each, where=path.name) for each in data["results"])
+    except (KeyError, TypeError) as error:
         raise DataError(f"{path} is no result of this version: {error}") from error

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cupilot.errors import DataError, UserError
+from cupilot.files import read_json
 from cupilot.records import Kernel, Proof, TaskSource, Timing, from_plain
+
+LONGEST_S, LARGEST_SEED = 1e7, 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -39,14 +41,9 @@ class RecordedResult:
 
 def read_recorded_result(path: Path) -> RecordedResult:
     """What a result file says, a run's or that of one evaluation; whatever is wrong with it is one sentence."""
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"the result file {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"{path} is not a result file: it is not JSON") from error
-    report = report.get("best", report) if isinstance(report, dict) else {}
-    if not report.get("proof") or not report.get("repeat"):
+    report = read_json(path, "the result file")
+    report = report.get("best", report) if isinstance(report, dict) else None
+    if not isinstance(report, dict) or not report.get("proof") or not report.get("repeat"):
         raise UserError(f"{path} holds no proof: it is no result of a kernel that passed")
     try:
         return _recorded_result(report, report["repeat"])
@@ -56,16 +53,20 @@ def read_recorded_result(path: Path) -> RecordedResult:
 
 def _recorded_result(report: dict[str, Any], repeat: dict[str, Any]) -> RecordedResult:
     # a benchmark's results have none: their PyTorch times were recorded elsewhere
-    task, speedup = repeat["task"], report.get("speedup")
+    speedup, proof = report.get("speedup"), from_plain(Proof, report["proof"])
+    timeout_s = from_plain(float, repeat["timeout_s"], "timeout_s")
+    if not 0 < timeout_s <= LONGEST_S or not 0 <= proof.seed <= LARGEST_SEED:
+        raise ValueError("its time limit or its seed is out of range")
+    task = from_plain(TaskSource, repeat["task"], "task")
     return RecordedResult(
-        task=str(task["name"]),
-        task_source=str(task["source"]),
-        precision=str(task["precision"]),
+        task=task.name,
+        task_source=task.source,
+        precision=task.precision,
         kernel=from_plain(Kernel, repeat["kernel"]),
-        device=str(report["device"]),
+        device=from_plain(str, report["device"], "device"),
         timing=from_plain(Timing, report["timing"]),
-        proof=from_plain(Proof, report["proof"]),
-        timeout_s=float(repeat["timeout_s"]),
+        proof=proof,
+        timeout_s=timeout_s,
         speedup=None if speedup is None else float(speedup),
         verdict=str(report.get("verdict", "")),
         standing=str(report.get("standing", "")),

@@ -16,6 +16,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from cupilot.errors import UserError
+from cupilot.files import read_text
 from cupilot.languages.contract import Language
 from cupilot.records import Kernel, Launch
 
@@ -79,10 +80,4 @@ def make_kernel(
 
 def read_kernel(path: Path, entry: str = "forward", arguments: str = "", *, options: Sequence[str] = ()) -> Kernel:
     """The kernel in a file."""
-    try:
-        source = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"the kernel file {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"the kernel file {path} is not text in UTF-8") from error
-    return make_kernel(source, entry, arguments, suffix=path.suffix, options=options)
+    return make_kernel(read_text(path, "the kernel file"), entry, arguments, suffix=path.suffix, options=options)

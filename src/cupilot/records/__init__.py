@@ -23,10 +23,10 @@ from cupilot.records.request import EvaluationRequest, TaskSource
 from cupilot.records.run import Budget, Individual, Outline, RunInfo, RunResult
 from cupilot.records.scope import Difference, Scope
 from cupilot.records.strategy import Card, CounterRatio, Evidence, Guidance, Move, Parameter, Strategy, Value
-from cupilot.records.task import ITEM_BYTES, Argument, Op, Scalar, Task, TensorSpec
+from cupilot.records.task import ITEM_BYTES, PRECISIONS, Argument, Op, Scalar, Task, TensorSpec
 
 __all__ = [
-    "INTENSIVE", "ITEM_BYTES", "Access", "Argument", "Budget", "Card", "Check", "Comparison", "Counter",
+    "INTENSIVE", "ITEM_BYTES", "PRECISIONS", "Access", "Argument", "Budget", "Card", "Check", "Comparison", "Counter",
     "CounterRatio", "Difference", "Evaluation", "EvaluationRequest", "Evidence", "Failure", "Finding", "Guidance",
     "Individual", "Interval", "Kernel", "Launch", "LineCost", "Measurement", "MemoryOperation", "Move", "Op",
     "OtherAccess", "Outline", "Parameter", "PoolRecord", "Profile", "Proof", "Resources", "RunInfo", "RunResult",

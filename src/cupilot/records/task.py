@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+"""What a kernel may compute in."""
 Scalar = bool | int | float | str
 
 ITEM_BYTES = {

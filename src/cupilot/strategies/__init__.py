@@ -13,9 +13,9 @@ from cupilot.strategies.algebra import (
     parse,
     same,
 )
-from cupilot.strategies.deck import LIMITS, PRECISIONS, ZONES, Deck, load_deck
+from cupilot.strategies.deck import LIMITS, ZONES, Deck, load_deck
 
 __all__ = [
-    "LIMITS", "PRECISIONS", "ZONES", "Deck", "Difference", "canonical", "compatible", "default_move", "diff",
+    "LIMITS", "ZONES", "Deck", "Difference", "canonical", "compatible", "default_move", "diff",
     "distance", "load_deck", "merge", "move_text", "order", "parse", "same",
 ]  # fmt: skip

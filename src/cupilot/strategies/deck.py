@@ -11,11 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from cupilot.errors import DataError
-from cupilot.records import Card, from_plain
+from cupilot.records import PRECISIONS, Card, from_plain
 
 ZONES = ("memory-bound", "between", "compute-bound", "latency-bound")
 LIMITS = ("dram", "l2", "l1", "shared", "fp32", "tensor", "int", "sfu", "issue", "latency", "launch")
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 PLACEHOLDER = re.compile(r"\{([a-z]\w*)\}")
 """A parameter of the card in a pattern of its evidence."""

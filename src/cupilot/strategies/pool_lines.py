@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cupilot.errors import DataError, unwritable
-from cupilot.records import from_plain, to_plain
+from cupilot.files import MOST_JSON_BYTES, read_text
+from cupilot.records import PRECISIONS, from_plain, to_plain
 from cupilot.records.pool import PoolRecord
-from cupilot.strategies.deck import CARD_NAME, LIMITS, PARAMETER_NAME, PRECISIONS, ZONES
+from cupilot.strategies.deck import CARD_NAME, LIMITS, PARAMETER_NAME, ZONES
 
 LONGEST_LINE = 64 * 1024
 LONGEST_TEXT = 4000
@@ -40,12 +41,7 @@ def record_of(line: str, where: str) -> PoolRecord:
 
 def read_lines(path: Path) -> Iterator[PoolRecord]:
     """All records of a file in order; empty lines are skipped."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text in UTF-8") from error
+    text = read_text(path, "the file", MOST_JSON_BYTES)
     # not splitlines(): JSON strings may hold U+2028 and the like
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from cupilot.errors import TaskError
 from cupilot.tasks.execute import blamed
+from cupilot.text import one_line
 
 if TYPE_CHECKING:
     import torch
 
+SAID_CHARACTERS = 200
 BUILTINS: dict[str, Any] = {
     each.__name__: each for each in (len, int, float, bool, tuple, list, max, min, abs, sum, range, getattr)
 }
@@ -34,7 +36,7 @@ def evaluate_expressions(
     names |= {"torch": torch, "math": math}
     found: list[Any] = []
     for node in _parsed(text):
-        said = ast.unparse(node)
+        said = _unparsed(node)
         inner = node.value if isinstance(node, ast.Starred) else node
         with blamed("--args", f"{said} cannot be evaluated"):
             value = eval(compile(ast.Expression(inner), "--args", "eval"), names)
@@ -43,12 +45,19 @@ def evaluate_expressions(
     return tuple(found)
 
 
+def _unparsed(node: ast.expr) -> str:
+    try:
+        return one_line(ast.unparse(node), SAID_CHARACTERS)
+    except RecursionError:
+        return "an expression"
+
+
 def _parsed(text: str) -> list[ast.expr]:
-    said = " ".join(text.split())
+    said = one_line(text, SAID_CHARACTERS)
     try:
         tree = ast.parse(f"[{text.strip()}\n]", mode="eval").body
-    except (SyntaxError, ValueError) as error:
-        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deeply"
         raise TaskError(f"--args: {said!r} is not a list of Python expressions ({reason})") from None
     if not isinstance(tree, ast.List):
         raise TaskError(f"--args: {said!r} is not a list of Python expressions")

@@ -11,13 +11,11 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from cupilot.errors import TaskError
-from cupilot.records import ITEM_BYTES, Argument, Task, TensorSpec
+from cupilot.records import ITEM_BYTES, PRECISIONS, Argument, Task, TensorSpec
 from cupilot.tasks.execute import build_model, draw_inputs, isolated, run_model, run_source
 
 if TYPE_CHECKING:
     import torch
-
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 
 def task_from_source(source: str, name: str, precision: str, where: str) -> Task:

@@ -23,7 +23,8 @@ RECORDED_ON = "a100-80gb"
 SYSTEMS = ("pytorch", "ai_cuda_engineer", "cupilot")
 """Whose times are recorded: PyTorch in eager mode, and the kernels of two published searches."""
 TITLES = {"pytorch": "PyTorch eager", "ai_cuda_engineer": "AI CUDA Engineer", "cupilot": "cuPilot"}
-_NUMBERED = re.compile(r"(\d+)_.+")
+_NUMBERED = re.compile(r"(\d{1,12})_.+")
+MOST_PROBLEMS = 100_000
 
 
 @dataclass(frozen=True)
@@ -78,16 +79,22 @@ def open_suite(name: str) -> tuple[SuiteTask, ...]:
     return tuple(sorted(found, key=lambda task: task.number))
 
 
+def _span(first: int, last: int) -> range:
+    if last - first >= MOST_PROBLEMS:
+        raise UserError(f"{first}-{last} are more problems than a suite has")
+    return range(first, last + 1)
+
+
 def chosen(tasks: Sequence[SuiteTask], only: str | None) -> tuple[SuiteTask, ...]:
     """The problems that a list such as ``1,23,40-46`` names; all of them without one."""
     if only is None:
         return tuple(tasks)
     wanted: set[int] = set()
     for part in only.replace(" ", "").split(","):
-        span = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        span = re.fullmatch(r"(\d{1,12})(?:-(\d{1,12}))?", part)
         if span is None:
             raise UserError(f"{part!r} is no problem: write numbers and ranges, such as 1,23,40-46")
-        wanted.update(range(int(span[1]), int(span[2] or span[1]) + 1))
+        wanted.update(_span(int(span[1]), int(span[2] or span[1])))
     missing = sorted(wanted - {task.number for task in tasks})
     if missing:
         raise UserError(f"the suite has no problem {missing[0]}")

@@ -51,8 +51,11 @@ def scratch_beside(final: Path) -> Iterator[Path]:
     Raises `CacheError` where the folder cannot be made or written.
     """
     with usable(final.parent):
-        final.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(mkdtemp(prefix=MAKING, dir=final.parent))
+        try:
+            final.parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(mkdtemp(prefix=MAKING, dir=final.parent))
+        except OSError as error:  # whatever the reason is, the user's folder is not one that we can use
+            raise unusable(final.parent, error.strerror or str(error)) from error
         try:
             yield folder
         finally:

@@ -211,7 +211,7 @@ def _nvcc_failure(output: str) -> Failure:
         text = f"{errors[0].text}: dynamic parallelism is not supported on the virtual GPU"
         return Failure.of("build", (replace(errors[0], kind="unsupported", text=text),), output)
     if not errors and "nvcc fatal" in output:
-        raise MachineError(f"nvcc does not run as asked: {output.strip().partition(chr(10))[0]}")
+        raise UserError(f"nvcc does not run as asked: {output.strip().partition(chr(10))[0]}")
     return Failure.of("build", errors or (Finding("compile-error", first_line(output)),), output)
 
 

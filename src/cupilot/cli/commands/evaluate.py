@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cupilot.cli.choices import (
     TIMEOUT_S,
+    add_call,
     add_device,
     add_json,
     add_precision,
@@ -32,13 +33,12 @@ HELP = "verify and time one kernel"
 
 
 def configure(parser: ArgumentParser) -> None:
-    parser.add_argument("kernel", metavar="KERNEL", help="a .cu file in torch-extension form, or a .py with ModelNew")
+    parser.add_argument(
+        "kernel", metavar="KERNEL", help="a .cu file in torch-extension form, or a .py with ModelNew (or Model)"
+    )
     parser.add_argument("--task", metavar="TASK.py", required=True, help="the PyTorch module, in KernelBench form")
     add_device(parser)
-    parser.add_argument("--entry", metavar="NAME", default="forward", help="the host function to call (forward)")
-    parser.add_argument(
-        "--args", metavar="EXPRESSIONS", default="", help='what to call it with, such as "inputs[0], model.ln.eps"'
-    )
+    add_call(parser)
     add_precision(parser)
     parser.add_argument("--seed", metavar="N", type=seed, help="of the verification inputs (random, kept in the proof)")
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cupilot.cli.choices import add_json, add_precision
+from cupilot.cli.choices import add_call, add_json, add_precision
 from cupilot.cli.terminal import Terminal
 from cupilot.errors import UserError
 from cupilot.languages import languages, read_kernel
@@ -23,10 +23,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--to", metavar="TARGET", required=True, help="torch-extension, modelnew or library")
     parser.add_argument("--out", metavar="DIR", help="the folder to write (<task>-<target>)")
     parser.add_argument("--task", metavar="TASK.py", help="of a .cu file that is not a run's")
-    parser.add_argument("--entry", metavar="NAME", default="forward", help="the host function to call (forward)")
-    parser.add_argument(
-        "--args", metavar="EXPRESSIONS", default="", help='what to call it with, such as "inputs[0], model.ln.eps"'
-    )
+    add_call(parser)
     add_precision(parser)
     add_json(parser)
 

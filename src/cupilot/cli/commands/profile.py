@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cupilot.cli.choices import TIMEOUT_S, add_json, add_precision, open_chosen, seconds
+from cupilot.cli.choices import TIMEOUT_S, add_call, add_json, add_precision, open_chosen, seconds
 from cupilot.cli.commands.evaluate import LOG_LINES, add_torch_ops
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Device
@@ -26,13 +26,12 @@ HELP = "show where a kernel's time goes"
 
 
 def configure(parser: ArgumentParser) -> None:
-    parser.add_argument("kernel", metavar="KERNEL", help="a .cu file in torch-extension form, or a .py with ModelNew")
+    parser.add_argument(
+        "kernel", metavar="KERNEL", help="a .cu file in torch-extension form, or a .py with ModelNew (or Model)"
+    )
     parser.add_argument("--task", metavar="TASK.py", required=True, help="the PyTorch module, in KernelBench form")
     parser.add_argument("--device", metavar="D[,D...]", help="whose time counts, several to compare them")
-    parser.add_argument("--entry", metavar="NAME", default="forward", help="the host function to call (forward)")
-    parser.add_argument(
-        "--args", metavar="EXPRESSIONS", default="", help='what to call it with, such as "inputs[0], model.ln.eps"'
-    )
+    add_call(parser)
     add_precision(parser)
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="seconds it may run (60)")
     add_torch_ops(parser)
