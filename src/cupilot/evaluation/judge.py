@@ -38,9 +38,10 @@ FULL_BYTES = 2 << 30
 """Results that a full run may write; the checks need as much memory again."""
 FULL_TIMEOUT_S, ONLY_SHAPE_TIMEOUT_S = 120.0, 400.0
 LARGEST_ELEMENTS = 1 << 24
-ACCOUNTED = 0.9995
-"""The share of the output that the stores of sampled blocks, scaled to the grid, must account for."""
-DOUBT = 4.0
+ACCOUNTED, EXACT = 0.9995, 1e-9
+"""The share of the output that the stores of sampled blocks, scaled to the grid, must account for: all of it where
+blocks store equally much, and else so much that what is missing may be the sample's error."""
+DOUBT = 3.5
 """Standard errors of the mean within which a share of the output is not known to be missing."""
 
 FILLS = ("fill", "memset")
@@ -270,7 +271,7 @@ class Judge:
 
     def _ran_in_full(self, true: Trial, profile: Profile, served: list[_Shape]) -> bool:
         limit, timeout_s = FULL_INSTRUCTIONS, FULL_TIMEOUT_S
-        if not served:
+        if not served and not is_comparable(true, profile):
             limit, timeout_s = ONLY_SHAPE_INSTRUCTIONS, ONLY_SHAPE_TIMEOUT_S
         if not self._is_affordable(profile, limit):
             return False
@@ -385,19 +386,31 @@ def stored_share(profile: Profile, task: Task) -> float:
 def _is_doubtful(profile: Profile, task: Task) -> bool:
     """Whether blocks store so unequally that the sampled ones do not tell if all of the output is written."""
     share = stored_share(profile, task)
+    return share < ACCOUNTED and not _is_too_little(share, profile)
+
+
+def _is_too_little(share: float, profile: Profile) -> bool:
+    """Whether the rest of the output is missing, however the sample was drawn."""
     error = max((launch.counter("stored_error") for launch in profile.launches), default=0.0)
-    return share < ACCOUNTED <= share * (1.0 + DOUBT * error)
+    return share * (1.0 + DOUBT * error) < 1.0 - EXACT
 
 
 def _unaccounted(trial: Trial, result: Outcome) -> Failure | None:
-    """Sampled blocks whose stores, scaled to the grid, are less than the output."""
+    """Sampled blocks whose stores, scaled to the grid, are less than the output.
+
+    What they stored twice, or elsewhere, does not count.
+    """
     profile = result.profile
-    share = stored_share(profile, trial.drawn.task)
-    if not profile.sampled or share >= ACCOUNTED:
+    if not profile.sampled or len(profile.launches) != 1:
+        return None
+    distinct = sum(output.values.nbytes for output in result.outputs)
+    stored = profile.launches[0].counter("sampled_store_bytes")
+    share = stored_share(profile, trial.drawn.task) * min(1.0, distinct / max(stored, 1.0))
+    if not _is_too_little(share, profile):
         return None
     launch = profile.launches[0]
     message = (
-        f"{launch.blocks_run} of {launch.blocks} blocks ran, and at their rate the grid stores {share:.4f} of the"
+        f"{launch.blocks_run} of {launch.blocks} blocks ran, and at their rate the grid stores {share:.6f} of the"
         f" output: the rest is never written (inputs: {trial.case.kind}, shape {trial.case.shapes})"
     )
     return Failure("verify", "unwritten", message)

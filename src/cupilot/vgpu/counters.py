@@ -298,6 +298,7 @@ def unevenness(ran: Sampled, sms: int) -> dict[str, float]:
         "block_spread": costs.spread,
         "sample_error": costs.work_error,
         "stored_error": costs.stored_error,
+        "sampled_store_bytes": float(costs.stored.sum()),
     }
 
 

@@ -19,6 +19,8 @@ constexpr u64 EXTENTS = 256;
 // A sample has at least this many blocks, unless they cost a multiple of the budget.
 constexpr u64 MINIMUM_SAMPLE = 16, OVERSPENT = 8;
 constexpr u64 BLOCK_SAMPLE_LIMIT = 256;
+// A launch that all in all costs no more than so many budgets runs whole: then nothing is left to guess.
+constexpr u64 WHOLE_BUDGETS = 4;
 // Where blocks differ so much that the mean of their work, or of what they move, is less certain than this, the sample may
 // have more blocks and cost more, by these factors.
 constexpr double UNCERTAIN = 0.02;
@@ -244,7 +246,11 @@ struct Sample {
 
     bool is_uneven() const { return std::max(work.standard_error(), sectors.standard_error()) > UNCERTAIN; }
 
+    // Lane instructions of the whole launch, at the rate of the blocks that ran.
+    double estimate() const { return (double)(spent[0] + spent[1]) / (double)started * (double)l.blocks; }
+
     bool enough() const {
+        if (started >= MINIMUM_SAMPLE && estimate() <= (double)(WHOLE_BUDGETS * engine().settings.sample_budget)) return false;
         bool uneven = is_uneven();
         u64 blocks = uneven ? MORE_BLOCKS * limit : limit, budgets = uneven ? MORE_BUDGETS : 1;
         u64 paid = spent[1] / engine().settings.sample_budget;
