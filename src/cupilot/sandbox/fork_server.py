@@ -44,6 +44,7 @@ WATCH_S = 0.05
 PROCESSOR_S = 24 * 3600.0
 MESSAGE_BYTES = 64 << 10
 FAILED = 70
+KEPT = "-kept"
 BEGIN, END, READY = "begin", "end", "ready"
 
 
@@ -59,10 +60,11 @@ class Served(Protocol):
 
 @dataclass(frozen=True)
 class Ending:
-    """How a child ended: its status (negative: the signal), or the limit that it exceeded in words."""
+    """How a child ended: its status (negative: the signal), the limit that it exceeded in words, or by our hand."""
 
     status: int
     excess: str = ""
+    is_ours: bool = False
 
 
 # --- the parent's side ----------------------------------------------------------------------------
@@ -70,11 +72,29 @@ class Ending:
 
 @dataclass(eq=False)
 class Child:
-    """A child and the parent's end of its socket; ``folders`` are the child's own, fastest first."""
+    """A child and the parent's end of its socket.
+
+    ``folders`` are the child's own, fastest first.  Beside each is one that the child cannot reach, for what it hands
+    over (`keep`); all of them go with the child.
+    """
 
     number: int
     connection: socket.socket
     folders: tuple[Path, ...]
+    ending: Ending | None = None
+
+    def keep(self, file: str) -> Path:
+        """Where a file of the child's is, out of its reach; moved there the first time.
+
+        Raises a `ValueError` for any other file, and an `OSError` when it is gone.
+        """
+        path = Path(file)
+        if path.parent not in self.folders or not path.name:
+            raise ValueError(f"{file} is none of its files")
+        kept = path.parent.with_name(path.parent.name + KEPT) / path.name
+        if not kept.exists():
+            path.rename(kept)
+        return kept
 
 
 class ForkServer:
@@ -116,7 +136,7 @@ class ForkServer:
             number = self._begun
             self._begun += 1
             folders = tuple(folder / str(number) for folder in self._folders)
-            for folder in folders:
+            for folder in _all(folders):
                 folder.mkdir()
             message = {"do": BEGIN, "number": number, "readable": list(map(str, readable)), "limits": asdict(limits)}
             try:
@@ -132,12 +152,12 @@ class ForkServer:
                 self._receive(READY_S)
                 self._is_ready = True
 
-    def end(self, child: Child) -> Ending:
-        """Kill a child, if it still runs, and remove its folders."""
+    def end(self, child: Child, patience_s: float = 0.0) -> Ending:
+        """Kill a child that does not end by itself within the time, and remove its folders."""
         child.connection.close()
         self.wait_until_ready()
         with self._lock:
-            return self._end(child)
+            return self._end(child, patience_s)
 
     def abandon(self, child: Child) -> None:
         """End a child soon; takes no lock, so that it can be called at any moment."""
@@ -159,12 +179,15 @@ class ForkServer:
         while self._abandoned and self._is_ready:
             self._end(self._abandoned.popleft())
 
-    def _end(self, child: Child) -> Ending:
+    def _end(self, child: Child, patience_s: float = 0.0) -> Ending:
+        if child.ending is not None:
+            return child.ending
         try:
-            self._control.send(json.dumps({"do": END, "number": child.number}).encode())
+            self._control.send(json.dumps({"do": END, "number": child.number, "patience_s": patience_s}).encode())
         except OSError:
             raise self._problem() from None
-        return Ending(**json.loads(self._receive(ENDING_S)))
+        child.ending = Ending(**json.loads(self._receive(ENDING_S)))
+        return child.ending
 
     def _receive(self, timeout_s: float) -> bytes:
         deadline_s = time.monotonic() + timeout_s
@@ -180,6 +203,11 @@ class ForkServer:
         status = self._process.poll()
         how = "does not answer" if status is None else f"ended with status {status}"
         return MachineError(f"the process that starts others {how}")
+
+
+def _all(folders: Sequence[Path]) -> tuple[Path, ...]:
+    """A child's own folders and those beside them."""
+    return (*folders, *(folder.with_name(folder.name + KEPT) for folder in folders))
 
 
 def _stderr() -> int:
@@ -212,20 +240,28 @@ class _Running:
         elif excess := self._excess():
             self.end(excess)
 
+    def wait(self, timeout_s: float) -> None:
+        """Until it ends by itself, for a while."""
+        if self.ending is None:
+            watched = os.pidfd_open(self.process)
+            select.select([watched], [], [], timeout_s)
+            os.close(watched)
+            self.look()
+
     def end(self, excess: str = "") -> Ending:
         if self.ending is None:
             for kill in (os.killpg, os.kill):  # it may not have come to a group of its own yet
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     kill(self.process, signal.SIGKILL)
             _, status = os.waitpid(self.process, 0)
-            self.ending = Ending(os.waitstatus_to_exitcode(status), excess)
+            self.ending = Ending(os.waitstatus_to_exitcode(status), excess, is_ours=not excess)
         return self.ending
 
     def _excess(self) -> str:
         memory_bytes, tasks = usage(self.process, self.limits.tasks)
         if tasks > self.limits.tasks:
             return f"started more than {self.limits.tasks} threads"
-        if memory_bytes + _stored_bytes(self.folders) > self.limits.memory_bytes:
+        if memory_bytes + _stored_bytes(_all(self.folders)) > self.limits.memory_bytes:
             return f"used more than {size_text(self.limits.memory_bytes)} of memory"
         return ""
 
@@ -271,8 +307,9 @@ class _Server:
                 self._begin(message, connection)
         else:
             child = self.children.pop(message["number"])
+            child.wait(message["patience_s"])
             ending = child.end()
-            for folder in child.folders:
+            for folder in _all(child.folders):
                 shutil.rmtree(folder, ignore_errors=True)
             with contextlib.suppress(BrokenPipeError):
                 self.control.send(json.dumps(asdict(ending)).encode())

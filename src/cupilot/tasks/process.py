@@ -21,6 +21,7 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -42,20 +43,22 @@ from cupilot.tasks.remote import RemoteCase, RemoteDrawn, RemoteSlicedCase
 from cupilot.tasks.scale import Probe
 from cupilot.tasks.server import OK, USER_ERROR, Structures
 from cupilot.tasks.slices import Slicing
-from cupilot.tasks.stored import stored_positions, taken_expectation
+from cupilot.tasks.stored import ALTERED, available_bytes, remove, stored_positions, taken_expectation
 from cupilot.toolchain.signature import Parameter
 
 T = TypeVar("T")
 
 LOAD_S, VERSIONS_S, RESULTS_S = 120.0, 600.0, 3600.0
 """How long a task may take to load, to run in smaller versions, and to compute its results at any size."""
+PATIENCE_S = 2.0
+"""How long an end that has begun may take."""
 SHARED_MEMORY = Path("/dev/shm")
 MODULE = "cupilot.tasks.server"
 KEPT = 2
 """Processes that are kept though nobody uses them."""
-LIMITS = Limits(
-    memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4, tasks=64 + 4 * (os.cpu_count() or 1)
-)
+TASKS = 64 + 4 * (os.cpu_count() or 1)
+SHARE = 0.8
+"""Of the memory that is free when it starts, what a task may use."""
 
 
 # --- tasks, as commands ask for them ----------------------------------------------------------------
@@ -109,10 +112,11 @@ class TaskProcess:
     When it has ended for the task's fault, every later request fails for the same reason.
     """
 
-    def __init__(self, server: ForkServer, limits: Limits = LIMITS, load_s: float = LOAD_S) -> None:
+    def __init__(self, server: ForkServer, limits: Limits | None = None, load_s: float = LOAD_S) -> None:
         self._server, self._load_s = server, load_s
         self._path = tuple(os.path.abspath(entry) for entry in sys.path)
         readable = [Path(entry) for entry in self._path if entry != os.sep]
+        limits = limits or Limits(memory_bytes=int(SHARE * available_bytes()), tasks=TASKS)
         self._child: Child = server.begin(readable, limits)
         self._lock = threading.Lock()
         self._handles = itertools.count()
@@ -124,6 +128,18 @@ class TaskProcess:
     @property
     def usable(self) -> bool:
         return not self._failure and self._server.alive
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where it keeps its files."""
+        return self._child.folders
+
+    def close(self) -> None:
+        """End it now, rather than when nobody has it any more."""
+        with self._lock:
+            if not self._failure:
+                self._failure = "the task's process is closed"
+                self._server.end(self._child)
 
     # --- requests: see the functions of the same names
 
@@ -185,7 +201,10 @@ class TaskProcess:
             "make_case", tuple[tuple[JobArgument, ...], ...], drawn, "computing its results",
             task=task, kind=kind, seed=seed, structures=structures,
         )  # fmt: skip
-        return RemoteCase(drawn, stored=stored)
+        kept = tuple(self._keep(fields) for fields in stored)
+        case = RemoteCase(drawn, stored=kept)
+        weakref.finalize(case, remove, tuple(itertools.chain(*kept)))
+        return case
 
     def sliced_case(
         self, task: Task, kind: str, seed: int, structures: Structures, slicing: Slicing | None
@@ -198,10 +217,11 @@ class TaskProcess:
         return RemoteSlicedCase(drawn, slicing)
 
     def bound(self, handle: int, expressions: str) -> tuple[JobArgument, ...]:
-        return self._ask(
+        stored = self._ask(
             "bound", tuple[JobArgument, ...], "the task", "drawing its inputs", RESULTS_S,
             handle=handle, expressions=expressions,
         )  # fmt: skip
+        return self._keep(stored)
 
     def expectation(self, handle: int, output: int, where: Array | None) -> Expectation:
         path = self._child.folders[-1] / f"positions{next(self._handles)}"
@@ -209,7 +229,20 @@ class TaskProcess:
             "expectation", tuple[JobArgument, ...], "the task", "computing its results", RESULTS_S,
             handle=handle, output=output, where=stored_positions(where, path),
         )  # fmt: skip
-        return taken_expectation(stored)
+        return taken_expectation(self._keep(stored))
+
+    def _keep(self, stored: Sequence[JobArgument]) -> tuple[JobArgument, ...]:
+        """The same with files that are out of the task's reach."""
+
+        def keep(each: JobArgument) -> JobArgument:
+            if each.items is not None:
+                return replace(each, items=tuple(map(keep, each.items)))
+            return replace(each, file=str(self._child.keep(each.file))) if each.file else each
+
+        try:
+            return tuple(map(keep, stored))
+        except (OSError, ValueError):
+            raise TaskError(ALTERED) from None
 
     def _drawn(self, task: Task, kind: str, seed: int) -> RemoteDrawn:
         drawn = RemoteDrawn(task, kind, seed, process=self, handle=next(self._handles))
@@ -238,7 +271,7 @@ class TaskProcess:
             except TimeoutError:
                 self._fail(f"{name} did not finish {doing} within {timeout_s:g} s")
             except (EOFError, OSError):
-                self._fail(f"{name} {{how}} while {doing}")
+                self._fail(f"{name} {{how}} while {doing}", PATIENCE_S)
             except (ValueError, KeyError, TypeError, DataError):
                 self._fail(f"{name} disturbed the process that it runs in while {doing}")
             except BaseException:
@@ -258,11 +291,15 @@ class TaskProcess:
                 found.append(self._forgotten.popleft())
         return found
 
-    def _fail(self, sentence: str) -> NoReturn:
+    def _fail(self, sentence: str, patience_s: float = 0.0) -> NoReturn:
         """The process is of no use any more."""
-        ending = self._server.end(self._child)
+        ending = self._server.end(self._child, patience_s)
         if ending.excess:
             how = ending.excess
+        elif ending.is_ours:
+            how = "cut the connection to the process that it runs in"
+        elif ending.status == -signal.SIGKILL:
+            how = "was killed (by itself, or because the machine ran out of memory)"
         elif ending.status < 0:
             how = f"crashed with {signal.Signals(-ending.status).name}"
         else:

@@ -74,7 +74,6 @@ class Server:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._cases: dict[int, Drawn | SlicedCase] = {}
-        self._files: dict[int, list[Path]] = {}
         self._arguments: dict[tuple[int, int], JobArgument] = {}
 
     def answer(self, text: bytes) -> bytes:
@@ -143,9 +142,7 @@ class Server:
         """What each output should be; the inputs stay here until somebody asks for them."""
         case = make_case(task, kind, seed, structures)
         self._cases[handle] = case.drawn
-        found = tuple(self._store.expectation(case.expectation(output, None)) for output in range(len(case.expected)))
-        self._files.setdefault(handle, []).extend(Path(each.file) for fields in found for each in fields if each.file)
-        return found
+        return tuple(self._store.expectation(case.expectation(output, None)) for output in range(len(case.expected)))
 
     def sliced_case(
         self, handle: int, task: Task, kind: str, seed: int, structures: Structures, slicing: Slicing | None
@@ -173,14 +170,10 @@ class Server:
         case = self._cases[handle]
         assert isinstance(case, SlicedCase)
         positions: Any = taken(where)
-        found = self._store.expectation(case.expectation(output, positions))
-        self._files.setdefault(handle, []).extend(Path(each.file) for each in found if each.file)
-        return found
+        return self._store.expectation(case.expectation(output, positions))
 
     def _forget(self, handle: int) -> None:
         self._cases.pop(handle, None)
-        for path in self._files.pop(handle, ()):
-            path.unlink(missing_ok=True)
         for key in [key for key in self._arguments if key[0] == handle]:
             del self._arguments[key]
 

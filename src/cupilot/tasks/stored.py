@@ -1,7 +1,8 @@
 """Arrays that cross from the process of a task to ours, in files.
 
-Inputs stay in their files, which the workers that run candidates map; nobody else reads them.  Results are read once,
-into memory of our own, and their file is removed: the task could cut a file short while we look at it.
+A file is moved out of the task's reach when it is handed over.  Inputs stay in their files, which the workers that run
+candidates map; nobody else reads them.  Results are read once, into memory of our own, and their file is removed: the
+task could still have it open, and cut it short while we look at it.
 Files are in shared memory where there is room for them, else on disk.
 """
 
@@ -19,9 +20,11 @@ import numpy as np
 
 from cupilot.arrays import Array, Filed, Tiled, dtype_of, filed
 from cupilot.devices.job import JobArgument
+from cupilot.errors import TaskError
 from cupilot.records import TensorSpec
 from cupilot.tasks.case import Expectation, Value
 
+ALTERED = "the task altered arrays that it had handed over"
 ROOM = 4
 """A file goes to shared memory if so many like it would find room there."""
 
@@ -56,12 +59,12 @@ class Store:
     def _folder(self, size: int) -> Path:
         for folder in self._folders[:-1]:
             about = os.statvfs(folder)
-            if ROOM * size <= min(about.f_bavail * about.f_frsize, _available_bytes()):
+            if ROOM * size <= min(about.f_bavail * about.f_frsize, available_bytes()):
                 return folder
         return self._folders[-1]
 
 
-def _available_bytes() -> int:
+def available_bytes() -> int:
     """Memory that nobody would miss."""
     with open("/proc/meminfo", encoding="ascii") as file:
         found = re.search(r"^MemAvailable:\s+(\d+) kB", file.read(), re.MULTILINE)
@@ -74,7 +77,10 @@ def _available_bytes() -> int:
 def mapped(stored: JobArgument) -> Filed:
     """The array in a file, which stays there."""
     assert stored.tensor is not None
-    return filed(Path(stored.file), stored.tensor.shape, dtype_of(stored.tensor.dtype))
+    try:
+        return filed(Path(stored.file), stored.tensor.shape, dtype_of(stored.tensor.dtype))
+    except (OSError, ValueError):
+        raise TaskError(ALTERED) from None
 
 
 def taken(stored: JobArgument) -> Value:
@@ -83,15 +89,27 @@ def taken(stored: JobArgument) -> Value:
         return tuple(map(taken, stored.items))
     if stored.tensor is None:
         return stored.value
-    dtype, path = dtype_of(stored.tensor.dtype), Path(stored.file)
-    raw = np.fromfile(path, np.uint8, prod(stored.tensor.shape) * dtype.itemsize)
+    dtype, path, size = dtype_of(stored.tensor.dtype), Path(stored.file), prod(stored.tensor.shape)
+    raw = np.fromfile(path, np.uint8, size * dtype.itemsize)
     path.unlink()
+    if raw.nbytes < size * dtype.itemsize:
+        raise ValueError(f"{path} is too short")
     return raw.view(dtype).reshape(stored.tensor.shape)
 
 
 def taken_expectation(stored: Iterable[JobArgument]) -> Expectation:
-    values: Any = map(taken, stored)
+    try:
+        values: Any = [taken(each) for each in stored]
+    except (OSError, ValueError):
+        raise TaskError(ALTERED) from None
     return Expectation(*values)
+
+
+def remove(stored: Iterable[JobArgument]) -> None:
+    """What nobody has read."""
+    for each in stored:
+        if each.file:
+            Path(each.file).unlink(missing_ok=True)
 
 
 def stored_positions(where: Array | None, path: Path) -> JobArgument:
