@@ -63,7 +63,13 @@ def test_equal_warps_are_all_as_slow(bench: Bench) -> None:
 def costs(values: list[float], stands_for: float = 1.0) -> BlockCosts:
     number = len(values)
     each, block = np.array(values, float), np.arange(number) * stands_for
-    return BlockCosts(block, np.ones(number), np.full(number, stands_for), each, each, each, each, each)
+    pair = (each, each)
+    return BlockCosts(block, np.ones(number), np.full(number, stands_for), pair, pair, pair, pair, each)
+
+
+def busiest(values: list[float], sms: int, resident: int) -> float:
+    found = costs(values)
+    return busiest_blocks(found, found.work, len(values), sms, resident)
 
 
 @pytest.mark.parametrize(
@@ -91,9 +97,11 @@ def test_samples_tell_the_same_as_all_blocks() -> None:
 
 def test_the_busiest_sm_has_the_heaviest_block_beside_others() -> None:
     """Two SMs with two blocks each at a time."""
-    assert busiest_blocks(costs([3.0] * 8), 8, 2, 2) == 4
-    assert busiest_blocks(costs([1.0] * 7 + [9.0]), 8, 2, 2) == pytest.approx(4 * 0.5 / 2 + 1 + 4.5)
-    assert busiest_blocks(costs([1.0] * 3 + [5.0]), 4, 2, 2) == pytest.approx(1 + 2.5)
+    assert busiest([3.0] * 8, 2, 2) == 4
+    # four of the cheap blocks came before, half of them on the same SM; one more is beside it
+    assert busiest([1.0] * 7 + [9.0], 2, 2) == pytest.approx(4 * 0.5 / 2 + 0.5 + 4.5)
+    assert busiest([1.0] * 3 + [5.0], 2, 2) == pytest.approx(0.5 + 2.5)
+    assert busiest([0.0] * 99 + [7.0], 2, 2) == pytest.approx(100)
 
 
 # --- blocks that wait for each other ---------------------------------------------------------------

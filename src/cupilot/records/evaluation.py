@@ -71,8 +71,9 @@ class Timing:
 
 INTENSIVE = frozenset({
     "independent_loads", "critical_loads", "heaviest_block", "local_frame_bytes", "longest_sleep_ns",
-    "longest_clock_cycles", "longest_clock_ns", "kept_waves", "busiest_sm_blocks", "block_spread", "sample_error",
-    "stored_error", "sampled_store_bytes", "chain_cycles", "chain_hops",
+    "longest_clock_cycles", "longest_clock_ns", "kept_waves", "busiest_sm_blocks", "busiest_sm_wavefronts",
+    "busiest_sm_sectors", "block_spread", "sample_error", "stored_error", "sampled_store_bytes", "chain_cycles",
+    "chain_hops",
 })  # fmt: skip
 """Counters that are means, maxima or ratios of warps or blocks: they neither grow with the grid nor add up over
 launches."""

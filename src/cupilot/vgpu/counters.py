@@ -294,7 +294,9 @@ def unevenness(ran: Sampled, sms: int) -> dict[str, float]:
     places = max(ran.resident, 1)
     return {
         "kept_waves": kept_waves(costs, ran.blocks, places * sms),
-        "busiest_sm_blocks": busiest_blocks(costs, ran.blocks, sms, places),
+        "busiest_sm_blocks": busiest_blocks(costs, costs.work, ran.blocks, sms, places),
+        "busiest_sm_wavefronts": busiest_blocks(costs, costs.wavefronts, ran.blocks, sms, places),
+        "busiest_sm_sectors": busiest_blocks(costs, costs.sectors, ran.blocks, sms, places),
         "block_spread": costs.spread,
         "sample_error": costs.work_error,
         "stored_error": costs.stored_error,

@@ -145,7 +145,7 @@ class Machine:
             len(code.sites), words(site_words),
             len(variables), (ctypes.c_uint64 * max(len(variables), 1))(*variables),
         )  # fmt: skip
-        cycles = block_cycles(code, self._machine_code(code.name), self.spec.l2_latency_cycles)
+        cycles = block_cycles(code, self._machine_code(code.name), self.spec.l2_far_latency_cycles)
         self._library.vgc_kernel_cycles(kernel, words(cycles))
         for file in set(code.files.values()):
             lines = [line for line, name in code.files.items() if name == file]

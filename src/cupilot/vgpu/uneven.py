@@ -18,6 +18,7 @@ import numpy as np
 
 from cupilot.arrays import Array
 from cupilot.gpu.spec import GpuSpec
+from cupilot.gpu.timing.latency import BARRIER_CYCLES
 from cupilot.records.evaluation import SassLine
 from cupilot.vgpu.emit import KernelCode
 from cupilot.vgpu.views import CostView
@@ -51,6 +52,7 @@ def block_cycles(code: KernelCode, lines: Sequence[SassLine], latency_cycles: fl
             sums["path"] = CYCLES_PER_INSTRUCTION * block.counters.get("warp_instructions", 0.0)
             sums["trips"] = block.counters.get("load_groups", 0.0)
         waits = max(0.0, sums["trips"] * latency_cycles - sums["cover"])
+        waits += BARRIER_CYCLES * block.counters.get("barriers", 0.0)
         found.append(min(MOST_CYCLES, ceil(sums["path"] + waits)))
     return found
 
@@ -96,17 +98,17 @@ def chain(cycles: float, hops: int, blocks: int, blocks_run: int) -> dict[str, f
 class BlockCosts:
     """What blocks cost, an entry for each that ran alone or for several neighbours, by their numbers.
 
-    ``path`` and ``work`` are sums, ``longest`` and ``most`` the largest of one block; each block stands for
+    Each of the others is a pair: the sum of these blocks, and the largest of one of them.  Each block stands for
     ``stands_for`` blocks of the grid.
     """
 
     block: Array
     blocks: Array
     stands_for: Array
-    path: Array
-    longest: Array
-    work: Array
-    most: Array
+    path: tuple[Array, Array]
+    work: tuple[Array, Array]
+    wavefronts: tuple[Array, Array]
+    sectors: tuple[Array, Array]
     stored: Array
 
     @classmethod
@@ -114,14 +116,20 @@ class BlockCosts:
         def column(name: str) -> Array:
             return np.array([float(getattr(view, name)) for view in order])
 
+        def pair(name: str, most: str) -> tuple[Array, Array]:
+            return column(name), column(most)
+
         order = sorted(views, key=lambda view: view.block)
-        names = ("block", "blocks", "stands_for", "path", "longest_path", "work", "most_work", "stored_bytes")
-        return cls(*(column(name) for name in names))
+        return cls(
+            column("block"), column("blocks"), column("stands_for"), pair("path", "longest_path"),
+            pair("work", "most_work"), pair("wavefronts", "most_wavefronts"), pair("sectors", "most_sectors"),
+            column("stored_bytes"),
+        )  # fmt: skip
 
     @property
     def spread(self) -> float:
         """The standard deviation of the blocks' work, relative to its mean."""
-        return _deviation(self.work / np.maximum(self.blocks, 1), self.stands_for * self.blocks)
+        return _deviation(self.work[0] / np.maximum(self.blocks, 1), self.stands_for * self.blocks)
 
     @property
     def work_error(self) -> float:
@@ -167,24 +175,26 @@ def _started_at(costs: BlockCosts, sums: Array, mean: float, places: int) -> Arr
 
 def kept_waves(costs: BlockCosts, blocks: int, places: int) -> float:
     """How many mean blocks one after another the launch takes, with so many places for blocks at a time."""
-    waves = float(ceil(blocks / places))
-    mean = _mean(costs, costs.path)
+    waves, (sums, longest) = float(ceil(blocks / places)), costs.path
+    mean = _mean(costs, sums)
     if mean <= 0:
         return waves
-    ends = _started_at(costs, costs.path, mean, places) / places + costs.longest / mean
+    ends = _started_at(costs, sums, mean, places) / places + longest / mean
     return max(waves, float(ends.max()))
 
 
-def busiest_blocks(costs: BlockCosts, blocks: int, sms: int, resident: int) -> float:
-    """The work of the busiest SM, in mean blocks; it has the heaviest block beside others that are resident with it."""
-    even = float(ceil(blocks / sms))
-    mean = _mean(costs, costs.work)
+def busiest_blocks(costs: BlockCosts, of: tuple[Array, Array], blocks: int, sms: int, resident: int) -> float:
+    """What the busiest SM has to do, in mean blocks: the heaviest block beside others that are resident with it."""
+    even, (sums, most) = float(ceil(blocks / sms)), of
+    mean = _mean(costs, sums)
     if mean <= 0:
         return even
     places = sms * resident
     first = np.floor(costs.block / places) * places
     beside = np.minimum(resident, np.ceil((blocks - first) / sms)) - 1
-    ends = _started_at(costs, costs.work, mean, places) / sms + beside + costs.most / mean
+    # those beside it are like all others but for it
+    rest = np.maximum(0.0, blocks - most / mean) / max(blocks - 1, 1)
+    ends = _started_at(costs, sums, mean, places) / sms + beside * np.minimum(1.0, rest) + most / mean
     return max(even, float(ends.max()))
 
 

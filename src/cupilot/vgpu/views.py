@@ -51,8 +51,8 @@ class LaunchView(ctypes.Structure):
 
 class CostView(ctypes.Structure):  # engine.h: BlockCost
     _fields_ = [
-        *((n, ctypes.c_uint64) for n in ("block", "blocks", "work", "most_work", "path", "longest_path", "sectors",
-                                         "stored_bytes")),
+        *((n, ctypes.c_uint64) for n in ("block", "blocks", "work", "most_work", "path", "longest_path",
+                                         "wavefronts", "most_wavefronts", "sectors", "most_sectors", "stored_bytes")),
         ("stands_for", ctypes.c_double),
     ]  # fmt: skip
 

@@ -31,9 +31,9 @@ FAR_FROM, FAR_TO = 0.9, 1.4
 """Sizes over that of the near L2 between which a chain of pointers moves to the far one (A100 and H100)."""
 
 
-def busiest_sm(launch: Launch, spec: GpuSpec) -> float:
-    """The share of the grid that the SM with the most work has to do, the heaviest block among its own."""
-    known = launch.counter("busiest_sm_blocks")
+def busiest_sm(launch: Launch, spec: GpuSpec, of: str = "blocks") -> float:
+    """The share of the grid's instructions (or ``wavefronts``, ``sectors``) of the SM that has most of them."""
+    known = launch.counter(f"busiest_sm_{of}")
     if known > 0:
         return min(1.0, known / launch.blocks)
     return (ceil(launch.blocks / spec.sms) - 1 + unevenness(launch, spec)) / launch.blocks
@@ -69,6 +69,7 @@ def sm_times(launch: Launch, spec: GpuSpec) -> Parts:
     cycles["lsu"] = l1_cycles(launch, spec) + shared_cycles(launch, spec)
     cycles["const"] = constant_cycles(launch)
     times = {name: value * share / spec.clock_hz for name, value in cycles.items()}
+    times["lsu"] = cycles["lsu"] * busiest_sm(launch, spec, "wavefronts") / spec.clock_hz
     # resident warps go their ways at the same time, the next ones after them
     path = kept_waves(launch, spec) * path_cycles(launch)
     sets = waves(launch, spec)
@@ -195,7 +196,7 @@ def l2_s(launch: Launch, spec: GpuSpec) -> float:
     """L2 traffic over the chip's bandwidth, or over the busiest SM's port."""
     sectors = launch.counter("l2_read_sectors") + launch.counter("l2_write_sectors")
     moved = sectors * SECTOR_BYTES + local_traffic(launch, spec).l2_bytes
-    port_s = moved * busiest_sm(launch, spec) / L2_PORT_BYTES_PER_CYCLE / spec.clock_hz
+    port_s = moved * busiest_sm(launch, spec, "sectors") / L2_PORT_BYTES_PER_CYCLE / spec.clock_hz
     return max(moved / spec.l2_bytes_per_s, port_s)
 
 

@@ -27,7 +27,8 @@ struct Resident {
     u8* shared = nullptr;  // values, then states, then readers
     u32 warp_stride = 0, warp_count = 0;
     u64 shared_bytes = 0, local_size = 0, rounds = 0;
-    bool asleep = false;  // whatever could run the last time slept
+    bool asleep = false;   // whatever could run the last time slept, or looked in vain,
+    bool polling = false;  // some without sleeping
     BlockTime time;
 
     Resident(LaunchState& launch, Tally& tally, u8* params, Meetings* meetings) : l(launch) {
@@ -157,13 +158,16 @@ struct Resident {
     // Let every runnable warp run once; then open barriers. False when the block is done.
     bool advance() {
         u32 awake = 0, ran = 0;
+        polling = false;
         for (u32 i : turns) {
             if (state[i] != YIELDED) continue;
             Warp* w = warp(i);
             w->fuel = FUEL, context.counts = counts_of(i);
             state[i] = (u8)l.kernel->function(w, &context);
             // lanes of its own may be what a warp waits for
-            ran++, awake += state[i] != YIELDED || w->fuel >= 0 || (l.kernel->takes_turns && w->sp);
+            bool idle = w->fuel < 0 || time.polls(i);
+            ran++, awake += state[i] != YIELDED || !idle || (l.kernel->takes_turns && w->sp);
+            polling |= state[i] == YIELDED && w->fuel >= 0;
             if (state[i] == YIELDED && l.kernel->takes_turns && w->sp && ++w->turns % 32 == 0) change_lanes(w);
             if (state[i] == TRAPPED) trap(w);
             if (state[i] == AT_BARRIER) state[i] = gather(w) ? YIELDED : AT_BARRIER;

@@ -4,10 +4,12 @@
 
 // Words that are kept; a kernel that puts down more does not hand over turns.
 constexpr size_t MOST_WORDS = 1 << 20;
+// A warp that does more than this between two looks has something else to do.
+constexpr u64 POLL_CYCLES = 2000;
 
 void BlockTime::begin(u64 number) {
     block = number, waited = hops = 0;
-    looks.assign(warps, Look{}), idle.assign(warps, 0);
+    looks.assign(warps, Look{}), idle.assign(warps, 0), vain.assign(warps, 0);
 }
 
 u64 BlockTime::way(u32 warp) const {
@@ -31,26 +33,29 @@ void BlockTime::end() {
     meetings->longest = time, meetings->hops = hops;
 }
 
-static void look(Context* c, const Warp* w, u64 place, bool passing) {
+// Gives whether it found what another block left.
+static bool look(Context* c, const Warp* w, u64 place, bool passing) {
     BlockTime& t = *c->time;
     auto found = t.meetings->words.find(place);
     bool others = found != t.meetings->words.end() && found->second.block != t.block;
-    Meetings::Word word = others ? found->second : Meetings::Word{t.block, 0, 0};
+    Meetings::Word word = others ? found->second : Meetings::Word{t.block, 0, 0, false};
     BlockTime::Look &last = t.looks[w->index], now{place, word.block, word.time, t.way(w->index)};
-    if (!passing && last.place == place && last.block == word.block && last.time == word.time)
-        t.idle[w->index] += now.way - last.way;
+    bool same = !passing && last.place == place && last.block == word.block && last.time == word.time;
+    if (same) t.idle[w->index] += now.way - last.way;
+    t.vain[w->index] = same && now.way - last.way <= POLL_CYCLES ? t.vain[w->index] + 1 : 0;
     last = now;
-    if (!others) return;
+    if (!others) return false;
     u64 there = word.time + (passing ? 0 : engine().settings.handover), time = t.now();
     if (there > time) t.waited += there - time, t.hops = std::max(t.hops, word.hops + !passing);
+    return true;
 }
 
-static void put(Context* c, u64 place) {
+static void put(Context* c, u64 place, bool taken) {
     BlockTime& t = *c->time;
     auto& words = t.meetings->words;
     if (words.size() >= MOST_WORDS) return;
-    auto [at, fresh] = words.try_emplace(place, Meetings::Word{t.block, 0, 0});
-    if (fresh || at->second.block != t.block) at->second = {t.block, t.now(), t.hops};
+    auto [at, fresh] = words.try_emplace(place);
+    if (fresh || at->second.block != t.block || at->second.taken) at->second = {t.block, t.now(), t.hops, taken};
 }
 
 void meet(Context* c, const Warp* w, const u64* address, u32 lanes, Meeting kind) {
@@ -60,7 +65,7 @@ void meet(Context* c, const Warp* w, const u64* address, u32 lanes, Meeting kind
         u64 place = address[__builtin_ctz(bits)] / 4;
         if (place == last) continue;
         last = place;
-        if (kind != Meeting::PUT) look(c, w, place, kind == Meeting::PASS);
-        if (kind != Meeting::LOOK) put(c, place);
+        bool others = kind != Meeting::PUT && look(c, w, place, kind == Meeting::PASS);
+        if (kind != Meeting::LOOK) put(c, place, others && kind == Meeting::TAKE);
     }
 }

@@ -15,7 +15,10 @@
 
 // Of a launch.
 struct Meetings {
-    struct Word { u64 block, time, hops; };
+    struct Word {
+        u64 block, time, hops;
+        bool taken;  // by a block that found it as another left it, and will put it back
+    };
     std::unordered_map<u64, Word> words;
     u64 longest = 0, hops = 0;  // of the block that ends last, among those that waited
 };
@@ -31,13 +34,19 @@ struct BlockTime {
     struct Look { u64 place, block, time, way; };
     std::vector<Look> looks;  // by warp: what it found at the last word that it looked at, and its way until then
     std::vector<u64> idle;    // by warp: the ways from one look to the next that found the same
+    std::vector<u32> vain;    // by warp: such looks in a row
 
     void begin(u64 number);
     void end();
     u64 way(u32 warp) const;
     u64 now() const;
+    // Whether a warp does nothing but look at a word until it changes.
+    bool polls(u32 warp) const { return meetings && vain[warp] >= POLLS; }
+
+    static constexpr u32 POLLS = 64;
 };
 
-enum class Meeting : u32 { LOOK, PUT, PASS };
-// A warp looks at words, or puts something there, or passes by (it changes them, whatever they were).
+enum class Meeting : u32 { LOOK, PUT, PASS, TAKE };
+// A warp looks at words, or puts something there, or passes by (it changes them, whatever they were), or looks and changes
+// what it finds.
 void meet(Context* c, const Warp* w, const u64* address, u32 lanes, Meeting kind);

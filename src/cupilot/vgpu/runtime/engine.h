@@ -252,7 +252,9 @@ struct BlockCost {
     u64 block = 0, blocks = 0;                // the number of the first, or of the only one
     u64 work = 0, most_work = 0;              // warp instructions
     u64 path = 0, longest_path = 0;           // cycles of the warp with the longest way
-    u64 sectors = 0, stored_bytes = 0;        // past L1; by lanes, in global memory
+    u64 wavefronts = 0, most_wavefronts = 0;  // of L1 and shared memory
+    u64 sectors = 0, most_sectors = 0;        // past L1
+    u64 stored_bytes = 0;                     // by lanes, in global memory
     double stands_for = 1;                    // blocks of the grid, each
 };
 

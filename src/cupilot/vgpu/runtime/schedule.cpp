@@ -130,7 +130,8 @@ struct Worker {
             bool started = false;
             if (!active.empty() && may_wait && (asleep || alone || ++since_progress * TURNS >= PATIENCE)) {
                 since_progress = 0;
-                started = active.size() < most && start(asleep ? Need::ASLEEP : Need::STUCK);
+                bool polling = std::any_of(active.begin(), active.end(), [](Resident* block) { return block->polling; });
+                started = active.size() < most && start(asleep && !polling ? Need::ASLEEP : Need::STUCK);
                 if (started && engine().settings.order) beside = active.size();
             }
             changed |= asleep && !started;  // nobody is to come: each has to look for itself
@@ -144,7 +145,8 @@ struct Worker {
         if (!apart) return;
         heaviest = std::max(heaviest, cost.work);
         cost.block = alone_block;
-        cost.sectors = now.sectors - begun.sectors, cost.stored_bytes = now.stored_bytes - begun.stored_bytes;
+        cost.sectors = cost.most_sectors = now.sectors - begun.sectors, cost.stored_bytes = now.stored_bytes - begun.stored_bytes;
+        cost.wavefronts = cost.most_wavefronts = now.wavefronts - begun.wavefronts;
         bool sampled = engine().settings.sample_budget;
         keep(cost, sampled);
         if (!sampled && alone_block % std::max<u64>(1, l.blocks / EXTENTS)) return;
@@ -164,7 +166,9 @@ struct Worker {
         to.block = to.blocks ? std::min(to.block, cost.block) : cost.block, to.blocks++;
         to.work += cost.work, to.most_work = std::max(to.most_work, cost.work);
         to.path += cost.path, to.longest_path = std::max(to.longest_path, cost.path);
-        to.sectors += cost.sectors, to.stored_bytes += cost.stored_bytes;
+        to.sectors += cost.sectors, to.most_sectors = std::max(to.most_sectors, cost.sectors);
+        to.wavefronts += cost.wavefronts, to.most_wavefronts = std::max(to.most_wavefronts, cost.wavefronts);
+        to.stored_bytes += cost.stored_bytes;
     }
 
     // Until now, by all blocks.
@@ -173,6 +177,7 @@ struct Worker {
         for (const Traffic& t : tally.traffic) found.sectors += t.l2_read + t.l2_write;
         for (size_t i = 0; i < tally.sites.size(); i++) {
             const SiteInfo& info = l.kernel->sites[i];
+            found.wavefronts += tally.sites[i].wavefront_total;
             if (info.store && (info.space == Space::GLOBAL || info.space == Space::GENERIC))
                 found.stored_bytes += tally.sites[i].lane_bytes;
         }
