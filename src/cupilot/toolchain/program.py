@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cupilot.errors import MachineError, UserError
+from cupilot.errors import UserError
 from cupilot.records import Failure, Finding, Resources, from_plain, to_plain
 from cupilot.toolchain.cache import digest, is_kept, publish, refuse_full_disk, scratch_beside
 from cupilot.toolchain.cuda import Cuda
