@@ -27,8 +27,9 @@ from cupilot.tasks.bindable_values import (
     one_element_tensors,
     value_for,
 )
-from cupilot.tasks.execute import build_model, draw_inputs, init_inputs, isolated, run_source
+from cupilot.tasks.execute import build_model, draw_inputs, init_inputs, run_source
 from cupilot.tasks.expressions import evaluate_expressions
+from cupilot.tasks.fake_tensors import on_fake_tensors
 from cupilot.tasks.likeness import Words, kind_of, numbered_first, place_of, tensor_words, without_axis, words
 from cupilot.tasks.load import forward_names
 from cupilot.toolchain.signature import Parameter
@@ -61,17 +62,18 @@ def bind_task(
 
     A function that fills its outputs takes them last; they are not bound.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    if parameters is not None and fills_outputs:
+        taken = max(len(parameters) - len(task.outputs), 0)
+        if all(each.type == "Tensor" for each in parameters[taken:]):
+            parameters = parameters[:taken]
 
-    with isolated(seed=0), FakeTensorMode(allow_non_fake_inputs=True):
+    def bound(is_fake: bool) -> Binding:
         namespace = run_source(task.source, task.name)
         model = build_model(namespace, task.name)
         inputs = draw_inputs(namespace, task.name)
-        if parameters is not None and fills_outputs:
-            taken = max(len(parameters) - len(task.outputs), 0)
-            if all(each.type == "Tensor" for each in parameters[taken:]):
-                parameters = parameters[:taken]
         return bind(parameters, inputs, model, constructor_values(namespace, task.name), entry=entry)
+
+    return on_fake_tensors(bound)
 
 
 def constructor_values(namespace: Mapping[str, Any], where: str) -> dict[str, Any]:

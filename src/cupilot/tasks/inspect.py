@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from cupilot.errors import TaskError
 from cupilot.records import Task
-from cupilot.tasks.execute import build_model, draw_inputs, isolated, run_source
+from cupilot.tasks.execute import build_model, draw_inputs, run_source
+from cupilot.tasks.fake_tensors import on_fake_tensors
 
 BACKWARD = "backward"
 
@@ -27,12 +28,10 @@ class ModuleFacts:
 
 
 def module_facts(task: Task) -> ModuleFacts:
-    """Found on fake tensors, so that sizes do not matter."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
+    """Found on fake tensors, so that sizes do not matter, if the module runs on them."""
     from cupilot.tasks.graph import export_graph
 
-    with isolated(seed=0), FakeTensorMode(allow_non_fake_inputs=True):
+    def found(is_fake: bool) -> ModuleFacts:
         namespace = run_source(task.source, task.name)
         model = build_model(namespace, task.name)
         inputs = draw_inputs(namespace, task.name)
@@ -42,7 +41,8 @@ def module_facts(task: Task) -> ModuleFacts:
         parameters = tuple(name for name, _ in model.named_parameters())
         buffers = tuple(name for name, _ in model.named_buffers())
         training = model.training
-        other = export_graph(model.train(not training), inputs, task.arguments)
         # a module without a graph may do anything
-        matters = not task.graph or other != task.graph
-    return ModuleFacts(parameters, buffers, training, matters, backward is not None)
+        matters = not task.graph or export_graph(model.train(not training), inputs, task.arguments) != task.graph
+        return ModuleFacts(parameters, buffers, training, matters, backward is not None)
+
+    return on_fake_tensors(found)

@@ -2,7 +2,8 @@
 
 For the process that tasks run in; `process` has what others call.
 Covered: dense CPU tensors and Python scalars as inputs, a tensor or a flat tuple of tensors as
-result.  Not covered: models whose output shapes depend on values, complex and sparse tensors.
+result.  A module whose Python looks at values (``.item()``, ``if x.sum() > 0``) runs on its real inputs instead, and
+has the empty graph.  Not covered: models whose output shapes depend on values, complex and sparse tensors.
 """
 
 from __future__ import annotations
@@ -11,46 +12,48 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from cupilot.errors import TaskError
-from cupilot.records import ITEM_BYTES, PRECISIONS, Argument, Task, TensorSpec
-from cupilot.tasks.execute import build_model, draw_inputs, isolated, run_model, run_source
+from cupilot.records import ITEM_BYTES, PRECISIONS, Argument, Op, Task, TensorSpec
+from cupilot.tasks.execute import build_model, draw_inputs, run_model, run_source
+from cupilot.tasks.fake_tensors import on_fake_tensors
 
 if TYPE_CHECKING:
     import torch
+
+Parts = tuple["torch.nn.Module", tuple[Any, ...], tuple[Argument, ...], tuple[TensorSpec, ...]]
 
 
 def task_from_source(source: str, name: str, precision: str, where: str) -> Task:
     """The task in a file's text; ``where`` names it in error messages.
 
-    Everything runs on fake tensors, which have shapes and types but no memory.
+    Everything runs on fake tensors, which have shapes and types but no memory, if that is possible.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     from cupilot.tasks.graph import export_graph
 
     if precision not in PRECISIONS:
         raise TaskError(f"precision {precision!r} is not one of {', '.join(PRECISIONS)}")
-    with isolated(seed=0), FakeTensorMode(allow_non_fake_inputs=True):
-        namespace = run_source(source, where)
-        model = build_model(namespace, where)
-        inputs = draw_inputs(namespace, where)
-        arguments = _arguments(model, inputs, where)
-        outputs = tuple(spec_of(output, where) for output in run_model(model, inputs, where))
-        graph = export_graph(model, inputs, arguments)
+
+    def found(is_fake: bool) -> tuple[Parts, tuple[Op, ...]]:
+        parts = _described(source, where)
+        return parts, export_graph(*parts[:3]) if is_fake else ()  # a module that looks at values has no graph
+
+    (_, _, arguments, outputs), graph = on_fake_tensors(found)
     return Task(name, source, arguments, outputs, graph, precision)
+
+
+def _described(source: str, where: str) -> Parts:
+    """The module, its inputs, and what goes in and comes out."""
+    namespace = run_source(source, where)
+    model = build_model(namespace, where)
+    inputs = draw_inputs(namespace, where)
+    arguments = _arguments(model, inputs, where)
+    return model, inputs, arguments, tuple(spec_of(output, where) for output in run_model(model, inputs, where))
 
 
 def tensor_elements(source: str, where: str) -> int:
     """Elements of all arguments and outputs together; cheaper than the whole task."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with isolated(seed=0), FakeTensorMode(allow_non_fake_inputs=True):
-        namespace = run_source(source, where)
-        model = build_model(namespace, where)
-        inputs = draw_inputs(namespace, where)
-        outputs = run_model(model, inputs, where)
-        specs = [spec_of(output, where) for output in outputs]
-        specs += [argument.tensor for argument in _arguments(model, inputs, where) if argument.tensor is not None]
-        return sum(spec.elements for spec in specs)
+    _, _, arguments, outputs = on_fake_tensors(lambda is_fake: _described(source, where))
+    given = [argument.tensor for argument in arguments if argument.tensor is not None]
+    return sum(spec.elements for spec in (*given, *outputs))
 
 
 def spec_of(tensor: torch.Tensor, where: str) -> TensorSpec:

@@ -34,7 +34,7 @@ HELP = "verify and time one kernel"
 
 def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "kernel", metavar="KERNEL", help="a .cu file in torch-extension form, or a .py with ModelNew (or Model)"
+        "kernel", metavar="KERNEL", help="a .cu file as a torch extension, or a .py with ModelNew or Model"
     )
     parser.add_argument("--task", metavar="TASK.py", required=True, help="the PyTorch module, in KernelBench form")
     add_device(parser)

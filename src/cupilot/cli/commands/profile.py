@@ -27,7 +27,7 @@ HELP = "show where a kernel's time goes"
 
 def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "kernel", metavar="KERNEL", help="a .cu file in torch-extension form, or a .py with ModelNew (or Model)"
+        "kernel", metavar="KERNEL", help="a .cu file as a torch extension, or a .py with ModelNew or Model"
     )
     parser.add_argument("--task", metavar="TASK.py", required=True, help="the PyTorch module, in KernelBench form")
     parser.add_argument("--device", metavar="D[,D...]", help="whose time counts, several to compare them")
