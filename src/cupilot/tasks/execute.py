@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cupilot.errors import TaskError
-from cupilot.tasks.compiler_cache import passing_cache
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +71,7 @@ def isolated(seed: int) -> Iterator[None]:
     """
     import torch
 
-    with _ALONE, passing_cache():
+    with _ALONE:
         yield from _isolated(torch, seed)
 
 

@@ -351,4 +351,6 @@ def open_server() -> ForkServer:
     places = [*([SHARED_MEMORY] if os.access(SHARED_MEMORY, os.W_OK) else []), Path(tempfile.gettempdir())]
     folders = [Path(tempfile.mkdtemp(prefix="cupilot-", dir=place)) for place in places]
     environment = bare_environment(folders[0], "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    # PyTorch's compiler makes a folder for itself as soon as it is imported, and leaves it
+    environment["TMPDIR"] = str(folders[-1])
     return ForkServer(find_bubblewrap().program, MODULE, folders, environment)
