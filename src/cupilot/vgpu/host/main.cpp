@@ -50,7 +50,7 @@ std::vector<Library>& libraries() {
 
 // --- confinement ----------------------------------------------------------------------------------
 
-constexpr rlim_t OPEN_FILES = 64, FILE_BYTES = 0;
+constexpr rlim_t OPEN_FILES = 64, FILE_BYTES = 64 << 20;
 
 bool limit(int resource, rlim_t value) {
     rlimit both{value, value};

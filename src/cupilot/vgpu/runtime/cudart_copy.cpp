@@ -135,6 +135,10 @@ cudaError_t copy_rows(void* to, size_t to_pitch, const void* from, size_t from_p
 cudaError_t copy_volume(const cudaMemcpy3DParms& p) {
     if (p.srcArray || p.dstArray) return unsupported("cudaMemcpy3D with arrays");
     cudaPitchedPtr to = p.dstPtr, from = p.srcPtr;
+    if (!p.extent.width || !p.extent.height) return cudaSuccess;
+    // else slices would lie in each other
+    REQUIRE(p.extent.depth <= 1 || (p.extent.height <= to.ysize && p.extent.height <= from.ysize),
+            cudaErrorInvalidPitchValue);
     for (size_t z = 0; z < p.extent.depth; z++) {
         char* t = (char*)to.ptr + ((z + p.dstPos.z) * to.ysize + p.dstPos.y) * to.pitch + p.dstPos.x;
         char* f = (char*)from.ptr + ((z + p.srcPos.z) * from.ysize + p.srcPos.y) * from.pitch + p.srcPos.x;
@@ -219,7 +223,9 @@ cudaError_t cudaMemset2D(void* pointer, size_t pitch, int value, size_t width, s
 
 cudaError_t cudaMemset3DAsync(cudaPitchedPtr p, int value, cudaExtent extent, cudaStream_t stream) {
     ENTER;
+    REQUIRE(extent.depth <= 1 || extent.height <= p.ysize, cudaErrorInvalidPitchValue);
     return submit(stream, cudaGraphNodeTypeMemset, [=] {
+        if (!extent.width || !extent.height) return cudaSuccess;
         for (size_t z = 0; z < extent.depth; z++) {
             char* slice = (char*)p.ptr + z * p.ysize * p.pitch;
             if (cudaError_t error = fill_rows(slice, p.pitch, value, extent.width, extent.height)) return error;

@@ -28,6 +28,8 @@ Work fill_work(const cudaMemsetParams& p) {
     return [=] {
         REQUIRE(p.elementSize == 1 || p.elementSize == 2 || p.elementSize == 4, cudaErrorInvalidValue);
         REQUIRE(p.width <= SIZE_MAX / 4, cudaErrorInvalidValue);
+        if (!p.width) return cudaSuccess;
+        REQUIRE(p.height <= 1 || p.width * p.elementSize <= p.pitch, cudaErrorInvalidPitchValue);
         Opened opened;
         for (size_t row = 0; row < std::max<size_t>(p.height, 1); row++) {
             char* start = (char*)p.dst + row * p.pitch;
@@ -224,6 +226,7 @@ cudaError_t cudaGraphDestroyNode(cudaGraphNode_t node) {
     auto& all = gone->owner->nodes;
     all.erase(std::remove(all.begin(), all.end(), gone), all.end());
     for (Node* n : all) n->after.erase(std::remove(n->after.begin(), n->after.end(), gone), n->after.end());
+    gone->owner = nullptr;
     return cudaSuccess;
 }
 

@@ -1,6 +1,7 @@
 // Memory and functions of host code, wherever it runs.
 #include "host_side.h"
 
+#include <algorithm>
 #include <cstring>
 
 void move_bytes(void* to, const void* from, u64 bytes) {
@@ -13,9 +14,13 @@ void move_bytes(void* to, const void* from, u64 bytes) {
     } else if (there) {
         apart->write((u64)to, from, bytes);
     } else {
-        std::string between(bytes, '\0');
-        apart->read(&between[0], (u64)from, bytes);
-        apart->write((u64)to, between.data(), bytes);
+        constexpr u64 PIECE = 1 << 20;
+        std::string between(std::min(bytes, PIECE), '\0');
+        for (u64 at = 0; at < bytes; at += PIECE) {
+            u64 count = std::min(PIECE, bytes - at);
+            apart->read(&between[0], (u64)from + at, count);
+            apart->write((u64)to + at, between.data(), count);
+        }
     }
 }
 

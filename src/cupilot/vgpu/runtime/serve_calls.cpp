@@ -42,11 +42,12 @@ struct Argument<Nodes> {
     cudaError_t take(Reader& in) {
         u64 count = in.take<u64>();
         if (count > in.left / sizeof(cudaGraphNode_t)) return in.good = false, cudaErrorInvalidValue;
+        cudaError_t error = cudaSuccess;
         for (u64 i = 0; i < count; i++) {
             value.push_back(in.take<cudaGraphNode_t>());
-            if (cudaError_t error = check(value.back())) return error;
+            error = error ? error : check(value.back());
         }
-        return cudaSuccess;
+        return error;
     }
     Nodes pass(Connection&) { return value.data(); }
     void put(Writer&) {}
