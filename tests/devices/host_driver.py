@@ -33,6 +33,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         library = machine.host.load(Path(job["libraries"][0]))
         told["maps"] = Path(f"/proc/{host}/maps").read_text()
         machine.begin(None, job["seconds"])
+        if job["entry"] == "program":
+            machine.run_program(Path("findings.jsonl"), job["seconds"], checks=True)
         values = [TensorValue(buffer, (1000,), (1,), "float32") if value == "x" else value for value in job["values"]]
         told["results"] = [(result.shape, result.dtype) for result in library.call(job["entry"], values)]
     except (HostGone, WrapperError) as error:
