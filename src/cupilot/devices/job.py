@@ -50,6 +50,8 @@ class Job:
     timeout_s: float
     sass: tuple[SassFunction, ...]
     language: str
+    host: str
+    """The program that candidates' host code runs in."""
 
     def files(self) -> Iterator[Path]:
         """The files that arguments are in."""

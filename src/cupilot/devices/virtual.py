@@ -27,12 +27,12 @@ from cupilot.records import Failure, Kernel, Profile, TensorSpec, Timing, from_p
 from cupilot.sandbox.bubblewrap import AUTO, chosen, run_boxed
 from cupilot.sandbox.process import Ended, bare_environment
 from cupilot.toolchain.cuda import find_cuda
-from cupilot.toolchain.host import build_host_library, host_library
+from cupilot.toolchain.host import build_host_library, build_host_program, host_library
 from cupilot.vgpu import translations
 
 # PTX the engine is built for: nvcc knows nothing older, and the engine little that is newer.
 OLDEST, NEWEST = 7.5, 9.0
-RUNTIME = "cupilot_cudart"
+RUNTIME, HOST = "cupilot_cudart", "cupilot_host"
 GRACE_S = 5.0
 LOAD_TIMEOUT_S = 60.0
 
@@ -55,6 +55,7 @@ class VirtualDevice:
         self._bubblewrap = chosen(sandbox).program
         self._target = Target(f"sm_{round(min(max(spec.capability, OLDEST), NEWEST) * 10)}", cache, sandbox=sandbox)
         self._runtime: Path | None = None
+        self._host: Path | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="cupilot-")
         self._files: dict[int, Path] = {}
         self._written = 0
@@ -81,7 +82,7 @@ class VirtualDevice:
             job = Job(
                 str(built.library), built.kernel.entry, str(self.runtime()), self._spec.name, self.name,
                 built.resources, tuple(self.job_call(call) for call in calls), timeout_s,
-                language_of(built.kernel).sass(built, self._target), built.kernel.language,
+                language_of(built.kernel).sass(built, self._target), built.kernel.language, str(self.host_program()),
             )  # fmt: skip
             (folder / "job.json").write_text(json.dumps(to_plain(job)))
             command = (sys.executable, "-P", "-m", "cupilot.devices.worker", str(folder))
@@ -108,6 +109,18 @@ class VirtualDevice:
                 )
             return self._runtime
 
+    def host_program(self) -> Path:
+        """The program that candidates' host code runs in, compiled on first use."""
+        with self._lock:
+            if self._host is None:
+                package = Path(str(files("cupilot.vgpu")))
+                shared = (package / "runtime" / f"cudart_{name}.cpp" for name in ("error", "per_thread", "unsupported"))
+                sources = [*sorted((package / "host").glob("*.cpp")), *shared]
+                headers = [*sorted((package / "host").glob("*.h")), *sorted((package / "runtime").glob("*.h"))]
+                flags = (*(f"-I{path}" for path in self._cuda.include), "-ldl")
+                self._host = build_host_program(HOST, sources, self._cache / "runtime", flags=flags, headers=headers)
+            return self._host
+
     def unprepared(self) -> str:
         sources, headers, flags = self._runtime_parts()
         library = host_library(RUNTIME, sources, self._cache / "runtime", flags=flags, headers=headers)
@@ -115,6 +128,7 @@ class VirtualDevice:
 
     def prepare(self, tell: Callable[[int, int], None]) -> None:
         self.runtime(tell)
+        self.host_program()
 
     def _runtime_parts(self) -> tuple[list[Path], list[Path], tuple[str, ...]]:
         """Sources, headers and flags."""

@@ -1,8 +1,8 @@
 """The worker process: ``python -m cupilot.devices.worker FOLDER``.
 
-Runs one candidate's calls on the virtual GPU and sends an answer for each.  The candidate's host code may run in this
-process, so nothing here knows the expected results, and the process gives up all rights that it does not need before
-the candidate is loaded.
+Runs one candidate's calls on the virtual GPU and sends an answer for each.  The candidate's kernels run in this
+process, checked access by access; its host code runs in another one (`host_process`).  Nothing here knows the expected
+results, and the process gives up all rights that it does not need before the candidate is loaded.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from cupilot.arrays import Array
 from cupilot.devices.aliases import aliases_of
+from cupilot.devices.host_process import start_host
 from cupilot.devices.host_use import host_failure
 from cupilot.devices.job import Answer, Job, JobArgument, JobCall
 from cupilot.gpu import load_spec
@@ -29,6 +30,7 @@ from cupilot.records import ITEM_BYTES, Failure, Finding, TensorSpec, from_plain
 from cupilot.sandbox.confine import confine
 from cupilot.sandbox.process import Channel, limit_self, open_channel
 from cupilot.toolchain.abi import TensorValue, WrapperError
+from cupilot.vgpu import translations
 from cupilot.vgpu.machine import Machine
 
 HARMLESS = frozenset({
@@ -43,13 +45,15 @@ STOPPING = 8
 def main(folder: Path) -> int:
     channel = open_channel()
     job = from_plain(Job, json.loads((folder / "job.json").read_text()))
-    limit_self(job.timeout_s)
     program = find_language(job.language).program(Path(job.library), folder)
     machine = Machine(load_spec(job.gpu), Path(job.runtime), dict(job.resources), job.device, job.sass)
-    # translations are kept for other candidates, so a process without a candidate makes them
-    machine.translate_apart(lambda kept: confine([kept], [kept]))
-    confine([*program.files(), Path(job.runtime).parent, *job.files()])
+    start_host(machine, Path(job.host), program.files())
+    limit_self(job.timeout_s)
+    kept = translations(Path(job.runtime))
+    kept.mkdir(parents=True, exist_ok=True)
+    confine([Path(job.runtime).parent, *job.files(), *program.files()], [kept])
     machine.begin(None, job.timeout_s)
+    machine.host.allow(job.timeout_s, job.timeout_s)
     try:
         program.load(machine, job.timeout_s)
     except CandidateFailed as error:
@@ -82,15 +86,20 @@ class Worker:
         tensors: list[tuple[TensorValue, str]] = []
         values = [self._value(argument, tensors) for argument in call.arguments]
         outputs = [self._allocate(tensor) for tensor in call.outputs] if self._fills_outputs(values, call) else []
-        self._program.prepare(values, max(self._deadline_s - time.monotonic(), 0.001))
-        left_s = max(self._deadline_s - time.monotonic(), 0.001)
-        machine.begin(call.sample_budget, left_s, order=call.order, sample_seed=call.sample_seed)
+        self._program.prepare(values, self._allow())
+        machine.begin(call.sample_budget, self._allow(), order=call.order, sample_seed=call.sample_seed)
         answer = self._answer(values, tensors, outputs, call.lenient)
         self._program.release()
         for output in outputs:
             machine.free(output.pointer)
         self._buffers.rest()
         return answer
+
+    def _allow(self) -> float:
+        """The seconds that are left, for host code too."""
+        left_s = max(self._deadline_s - time.monotonic(), 0.001)
+        self._machine.host.allow(left_s, self._job.timeout_s)
+        return left_s
 
     def _value(self, argument: JobArgument, tensors: list[tuple[TensorValue, str]]) -> Any:
         """An argument in device memory; ``tensors`` gets each tensor with the file that its values are from."""

@@ -78,7 +78,7 @@ class CandidateFailed(CupilotError):
 
 
 class Program(Protocol):
-    """A candidate in a worker process.
+    """A candidate in a worker process; untrusted host code in native libraries runs in the machine's `host` process.
 
     `Language.program` makes it while the process still has its rights; all other methods are called after the process
     has given them up.  They raise `CandidateFailed`, or `WrapperError` where findings of the virtual GPU explain more

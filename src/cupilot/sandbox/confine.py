@@ -222,6 +222,21 @@ def landlock_version() -> int:
 
 
 def _landlock(version: int, readable: Sequence[Path], writable: Sequence[Path], execute: int = 0) -> str:
+    rules = _rules(version, readable, writable, execute)
+    try:
+        _system_call(RESTRICT_SELF, rules, 0)
+    finally:
+        os.close(rules)
+    return f"Landlock, version {version}"
+
+
+def reading_rules(readable: Iterable[Path]) -> int:
+    """A descriptor of Landlock rules: the files named can be read, and nothing else; -1 where there is no Landlock."""
+    version = landlock_version()
+    return _rules(version, tuple(readable), ()) if version else -1
+
+
+def _rules(version: int, readable: Sequence[Path], writable: Sequence[Path], execute: int = 0) -> int:
     handled = (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
     network = BIND_AND_CONNECT_TCP if version >= 4 else 0
     scope = SIGNALS_AND_ABSTRACT_SOCKETS if version >= 6 else 0
@@ -232,10 +247,10 @@ def _landlock(version: int, readable: Sequence[Path], writable: Sequence[Path], 
             for path in paths:
                 _allow(rules, path, rights & handled)
         _allow(rules, Path("/dev/null"), READ_FILE | WRITE_FILE)
-        _system_call(RESTRICT_SELF, rules, 0)
-    finally:
+    except BaseException:
         os.close(rules)
-    return f"Landlock, version {version}"
+        raise
+    return rules
 
 
 def _allow(rules: int, path: Path, rights: int) -> None:
@@ -316,6 +331,56 @@ NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16
 OTHER_ABI = 0x40000000
 
 
+# What a process needs that only computes and talks over descriptors that it has.
+ALLOWED: dict[str, tuple[int | None, int | None]] = {
+    "read": (0, 63), "write": (1, 64), "readv": (19, 65), "writev": (20, 66), "pread64": (17, 67), "lseek": (8, 62),
+    "close": (3, 57), "fstat": (5, 80), "stat": (4, None), "lstat": (6, None), "newfstatat": (262, 79),
+    "statx": (332, 291), "access": (21, None), "faccessat": (269, 48), "readlink": (89, None), "readlinkat": (267, 78),
+    "getcwd": (79, 17), "poll": (7, None), "ppoll": (271, 73),
+    "sendto": (44, 206), "recvfrom": (45, 207), "sendmsg": (46, 211), "recvmsg": (47, 212),
+    "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215), "mremap": (25, 216), "madvise": (28, 233),
+    "brk": (12, 214), "futex": (202, 98), "set_robust_list": (273, 99), "rseq": (334, 293),
+    "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "sigaltstack": (131, 132),
+    "getpid": (39, 172), "gettid": (186, 178), "getrusage": (98, 165), "times": (100, 153), "sysinfo": (99, 179),
+    "uname": (63, 160), "sched_yield": (24, 124), "sched_getaffinity": (204, 123), "getrandom": (318, 278),
+    "clock_gettime": (228, 113), "clock_getres": (229, 114), "gettimeofday": (96, 169), "time": (201, None),
+    "nanosleep": (35, 101), "clock_nanosleep": (230, 115), "restart_syscall": (219, 128),
+    "exit": (60, 93), "exit_group": (231, 94),
+}  # fmt: skip
+OPEN, OPENAT = (2, None), (257, 56)
+# to write, to make or to cut off a file; also for directories without a name
+CHANGES_FILES = 0o3 | 0o100 | 0o1000 | 0o20000000
+
+
+def native_filter(process: int) -> bytes:
+    """A filter for a program of ours that loads untrusted code: nothing passes but what it needs to compute.
+
+    Files can only be opened for reading, and only this process may be signalled.  Empty where the machine is not known.
+    """
+    machine = os.uname().machine
+    if machine not in MACHINES:
+        return b""
+    column, architecture = MACHINES[machine]
+    allowed = [number for pair in ALLOWED.values() if (number := pair[column]) is not None]
+    return b"".join([
+        _step(LOAD, ARCHITECTURE), _step(EQUAL, architecture, 1, 0), _step(RETURN, END_PROCESS),
+        _step(LOAD, NUMBER),
+        *(line for number in allowed for line in (_step(EQUAL, number, 0, 1), _step(RETURN, ALLOW))),
+        *(
+            line
+            for call, place in ((OPEN[column], FIRST_ARGUMENT + 8), (OPENAT[column], FIRST_ARGUMENT + 16))
+            if call is not None
+            for line in (
+                _step(EQUAL, call, 0, 4), _step(LOAD, place), _step(ANY_BIT, CHANGES_FILES, 0, 1),
+                _step(RETURN, REFUSE), _step(RETURN, ALLOW),
+            )
+        ),
+        *_first_argument(KILL[column], EQUAL, process),
+        *_first_argument(TGKILL[column], EQUAL, process),
+        _step(RETURN, REFUSE),
+    ])  # fmt: skip
+
+
 def _filter_calls(threads: bool) -> str:
     machine = os.uname().machine
     if machine not in MACHINES:
@@ -358,27 +423,23 @@ def _checked_calls(architecture: int, refused: Sequence[int]) -> list[bytes]:
     ]  # fmt: skip
 
 
-def _filter(column: int, architecture: int, process: int, threads: bool) -> list[bytes]:
-    def first_argument(call: int, test: int, *values: int) -> list[bytes]:
-        """Allow a call only when its first argument passes the test with one of the values."""
-        tests = [line for value in values for line in (_step(test, value, 0, 1), _step(RETURN, ALLOW))]
-        return [
-            _step(EQUAL, call, 0, len(tests) + 2),
-            _step(LOAD, FIRST_ARGUMENT),
-            *tests,
-            _step(RETURN, REFUSE),
-        ]
+def _first_argument(call: int, test: int, *values: int) -> list[bytes]:
+    """Allow a call only when its first argument passes the test with one of the values."""
+    tests = [line for value in values for line in (_step(test, value, 0, 1), _step(RETURN, ALLOW))]
+    return [_step(EQUAL, call, 0, len(tests) + 2), _step(LOAD, FIRST_ARGUMENT), *tests, _step(RETURN, REFUSE)]
 
+
+def _filter(column: int, architecture: int, process: int, threads: bool) -> list[bytes]:
     refused = [number for pair in REFUSED.values() if (number := pair[column]) is not None]
     refused += [] if threads else [CLONE[column]]
     return [
         *_checked_calls(architecture, refused),
         # its flags lie in memory, where a filter cannot look; C libraries then fall back to clone
         _step(EQUAL, CLONE3, 0, 1), _step(RETURN, ABSENT),
-        *first_argument(CLONE[column], ANY_BIT, NEW_THREAD),
-        *first_argument(KILL[column], EQUAL, process),
-        *first_argument(TGKILL[column], EQUAL, process),
-        *first_argument(PRLIMIT[column], EQUAL, 0, process),
+        *_first_argument(CLONE[column], ANY_BIT, NEW_THREAD),
+        *_first_argument(KILL[column], EQUAL, process),
+        *_first_argument(TGKILL[column], EQUAL, process),
+        *_first_argument(PRLIMIT[column], EQUAL, 0, process),
         _step(RETURN, ALLOW),
     ]  # fmt: skip
 

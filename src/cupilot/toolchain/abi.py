@@ -95,6 +95,20 @@ class _Value(ctypes.Structure):
     )
 
 
+WrapperValue = _Value
+
+
+def encode_value(value: Value) -> bytes:
+    """A value with what it refers to behind it: for wrappers in another process (vgpu/host/main.cpp)."""
+    if isinstance(value, TensorValue) or not isinstance(value, list | tuple):
+        coded = _encode(value, [])
+        text = value.encode() if isinstance(value, str) else b""
+        if isinstance(value, str):
+            coded = _Value(kind=STRING, i=len(text))
+        return bytes(coded) + text
+    return bytes(_Value(kind=LIST, i=len(value))) + b"".join(map(encode_value, value))
+
+
 class Library:
     """A built candidate in this process.  Results stay valid until `release`."""
 

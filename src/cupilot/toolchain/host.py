@@ -1,4 +1,4 @@
-"""Our own C++ sources to shared libraries, kept by content."""
+"""Our own C++ sources to shared libraries and programs, kept by content."""
 
 from __future__ import annotations
 
@@ -41,6 +41,26 @@ def build_host_library(
             objects = [future.result() for future in made]
         _make([compiler, *FLAGS, *objects, *flags, "-o", library.name], library.name, library.parent, timeout_s)
     return library
+
+
+def build_host_program(
+    name: str,
+    sources: Sequence[Path],
+    out_dir: Path,
+    *,
+    flags: Sequence[str] = (),
+    headers: Sequence[Path] = (),
+    timeout_s: float = 300,
+) -> Path:
+    """Compile to the program ``out_dir/<digest>/<name>``, whose functions libraries that it loads can call."""
+    compiler, known = find_host_compiler(), _known(flags, headers)
+    program = host_library(name, sources, out_dir, flags=flags, headers=headers).with_name(name)
+    if not program.is_file():
+        with ThreadPoolExecutor() as pool:
+            objects = list(pool.map(lambda path: _object(compiler, path, out_dir, known, flags, timeout_s), sources))
+        linking = [flag for flag in FLAGS if flag != "-shared"]
+        _make([compiler, *linking, "-rdynamic", *objects, *flags, "-o", name], name, program.parent, timeout_s)
+    return program
 
 
 def host_library(

@@ -24,6 +24,7 @@ from cupilot.vgpu.counters import PLACES, BufferTraffic, Sampled, launch_counter
 from cupilot.vgpu.emit import KernelCode
 from cupilot.vgpu.emit.program import function_value
 from cupilot.vgpu.findings import read_finding
+from cupilot.vgpu.host import Host
 from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Module, Variable
 from cupilot.vgpu.sites import site_counts
@@ -80,6 +81,17 @@ class Machine:
         self._library.vgc_callbacks(*self._callbacks)
         self._library.vgc_device(ctypes.byref(self._device_record()))
         self._library.vgc_handover(round(handover_cycles(self.spec)))
+
+    def share_memory(self) -> int:
+        """A descriptor of the memory that kernels and host code in another process share; the caller closes it."""
+        descriptor = int(self._library.vgc_share_memory())
+        if descriptor < 0:
+            raise MachineError("no memory can be shared with the process for host code")
+        return descriptor
+
+    def connect_host(self, descriptor: int, process: int, ended: Callable[[], str]) -> None:
+        """Host code runs in that process from now on; see `Host`."""
+        self.host = Host(self._library, descriptor, process, ended)
 
     def translate_apart(self, prepare: Callable[[Path], object]) -> None:
         """Have kernels translated by another process; see `Translator.start_process`."""
@@ -211,6 +223,7 @@ class Machine:
         ``order`` is the seed of another order of the blocks, and of the warps within a block; 0 is by number.
         """
         self._library.vgc_begin()
+        self._library.vgc_host_seconds()  # what was spent before does not count
         self._library.vgc_settings(sample_budget or 0, seconds_left, threads)
         self._library.vgc_order(order)
         self._library.vgc_sample_seed(sample_seed & 0xFFFFFFFFFFFFFFFF)
@@ -347,7 +360,7 @@ class Machine:
         launches = tuple(self.launch(i) for i in range(self._library.vgc_launches()))
         operations = tuple(self._operation(i) for i in range(self._library.vgc_operations()))
         sampled = any(launch.blocks_run < launch.blocks for launch in launches)
-        return Profile(self.device, launches, operations, sampled)
+        return Profile(self.device, launches, operations, sampled, self._library.vgc_host_seconds())
 
     def _operation(self, index: int) -> MemoryOperation:
         kind = ctypes.c_char_p()

@@ -80,5 +80,6 @@ def declare(lib: ctypes.CDLL) -> None:
     lib.vgc_finding.argtypes, lib.vgc_finding.restype = [u64], ctypes.c_char_p
     lib.vgc_operation.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
     lib.vgc_variable.argtypes = [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p]
+    lib.vgc_host_seconds.restype = ctypes.c_double
     lib.cudaGetErrorString.restype = ctypes.c_char_p
     lib.cudaFree.argtypes = [ctypes.c_void_p]

@@ -1,4 +1,4 @@
-"""Runs calls of many ModelNew files in one pair of processes: ``python modelnew_driver.py JOBS RESULTS``.
+"""Runs calls of many ModelNew files in one set of processes: ``python modelnew_driver.py JOBS RESULTS``.
 
 Does what a worker does around a file, without the parts that are tested elsewhere: with processes for each file, most
 of the time would go into importing PyTorch.
@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from cupilot.devices.host_process import start_host
 from cupilot.gpu import load_spec
 from cupilot.languages.contract import CandidateFailed
 from cupilot.languages.modelnew.program import ModelNewProgram, PythonProcess
+from cupilot.languages.modelnew.record import read_assembly
 from cupilot.toolchain.abi import TensorValue, WrapperError
 from cupilot.vgpu.machine import Machine
 
@@ -25,6 +27,8 @@ from cupilot.vgpu.machine import Machine
 def main(jobs: dict[str, Any], folder: Path) -> dict[str, Any]:
     process = PythonProcess(Path(tempfile.mkdtemp(dir=folder)))
     machine = Machine(load_spec("a100-80gb"), jobs["runtime"], {}, "virtual:a100-80gb")
+    libraries = [path for library, _ in jobs["files"].values() for path in read_assembly(library).files()]
+    start_host(machine, jobs["host"], libraries)
     return {name: _results(machine, process, *job) for name, job in jobs["files"].items()}
 
 

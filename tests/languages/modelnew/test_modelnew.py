@@ -112,7 +112,7 @@ def results(device: Device, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         if not jobs:
             break
         files = folder / f"jobs{number}", folder / f"results{number}"
-        files[0].write_bytes(pickle.dumps({"runtime": device.runtime(), "files": jobs}))
+        files[0].write_bytes(pickle.dumps({"runtime": device.runtime(), "host": device.host_program(), "files": jobs}))
         command = (sys.executable, HERE / "modelnew_driver.py", *files)
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
         assert done.returncode == 0, done.stdout + done.stderr

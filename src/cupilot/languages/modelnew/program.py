@@ -3,7 +3,7 @@
 The file runs in a further process (`python_process`).  Its tensors there are names for memory of the virtual GPU here.
 It requests what should be done with them - allocations, fills, copies, calls of extensions - and this side does and
 counts it.  So its Python code reaches neither the memory nor the counters, and values that it copies to its own side
-are counted too.  The extensions' host code runs here, like that of a ``.cu`` file.
+are counted too.  The extensions' host code runs in the worker's process for host code, like that of a ``.cu`` file.
 
 A call's values are those of a `ModuleCall`.  A failure of kind ``unbuilt`` names extensions that have not been built;
 `build` builds them, and the worker is started again.
@@ -28,7 +28,8 @@ from cupilot.languages.modelnew.requests import ForbiddenRequest, Requests, keep
 from cupilot.languages.modelnew.state import Place, StateError, matched
 from cupilot.languages.modelnew.wire import Wire, decoded
 from cupilot.records import ITEM_BYTES, Failure, MemoryOperation, from_plain
-from cupilot.toolchain.abi import Library, TensorValue, WrapperError
+from cupilot.toolchain.abi import TensorValue, WrapperError
+from cupilot.vgpu.host import HostGone
 
 if TYPE_CHECKING:
     from cupilot.vgpu.machine import Machine
@@ -84,7 +85,10 @@ class ModelNewProgram:
         """Run the file."""
         assembly = self._assembly
         self._machine, self._seconds_left = machine, seconds_left
-        self._glue = Library(Path(assembly.glue))
+        try:
+            self._glue = machine.host.load(Path(assembly.glue))
+        except HostGone as error:
+            raise CandidateFailed(Failure("run", error.kind, error.message)) from None
         self._requests = Requests(machine, self._glue, {key: Path(p) for key, p in assembly.libraries}, self._allowed)
         start = {"do": "load", "source": assembly.source, "gpu": machine.spec.name, "torch_ops": assembly.torch_ops}
         done = self._exchange("load", start, seconds_left)
@@ -163,7 +167,10 @@ class ModelNewProgram:
         size = max(TensorValue(0, place.shape, place.strides, place.dtype).bytes, 1)
         self._made.append(self._machine.allocate(size))
         made = TensorValue(self._made[-1], place.shape, place.strides, place.dtype)
-        self._glue.call("copy", (made, value))
+        try:
+            self._glue.call("copy", (made, value))
+        except HostGone as error:
+            raise CandidateFailed(Failure("run", error.kind, error.message)) from None
         keep(self._machine, made.pointer, size)
         return made
 
@@ -184,6 +191,8 @@ class ModelNewProgram:
         except TimeoutError:
             text = f"the solution's Python code did not return within {seconds_left:.3g} s"
             self._over = Failure("run", "time-out", text)
+        except HostGone as error:
+            self._over = Failure("run", error.kind, error.message)
         except (EOFError, OSError):
             self._over = Failure("run", "crash", f"the solution's Python process {self._process.end()}")
         except (ValueError, TypeError, KeyError, DataError, ForbiddenRequest) as error:

@@ -15,7 +15,8 @@ import numpy as np
 
 from cupilot.languages.modelnew.wire import decoded
 from cupilot.records import ITEM_BYTES, MemoryOperation
-from cupilot.toolchain.abi import Library, TensorValue, WrapperError
+from cupilot.toolchain.abi import TensorValue, WrapperError
+from cupilot.vgpu.host import HostLibrary
 
 if TYPE_CHECKING:
     from cupilot.vgpu.machine import Machine
@@ -30,14 +31,14 @@ class ForbiddenRequest(Exception):
 class Requests:
     """Serves one file.  ``operations`` are copies between its process and the device, in the last call."""
 
-    def __init__(self, machine: Machine, glue: Library, libraries: Mapping[str, Path], computes: bool) -> None:
+    def __init__(self, machine: Machine, glue: HostLibrary, libraries: Mapping[str, Path], computes: bool) -> None:
         self.operations: list[MemoryOperation] = []
         self._machine = machine
         self._glue = glue
         self._paths = libraries
         self._computes = computes
         self._counting = False
-        self._loaded: dict[str, Library] = {}
+        self._loaded: dict[str, HostLibrary] = {}
         self._results: dict[str, list[tuple[int, int]]] = {}
         self._own: dict[int, int] = {}
         self._lent: list[tuple[int, int]] = []
@@ -127,8 +128,7 @@ class Requests:
         return {}, b""
 
     def _use_glue(self, name: str, values: list[Any]) -> Reply:
-        with self._machine.guarded():
-            self._glue.call(name, decoded(values))
+        self._glue.call(name, decoded(values))
         return {}, b""
 
     # --- extensions ----------------------------------------------------------------------------
@@ -138,12 +138,11 @@ class Requests:
         if key not in self._paths:
             return {"entries": None}, b""
         if key not in self._loaded:
-            self._loaded[key] = Library(self._paths[key])
+            self._loaded[key] = self._machine.host.load(self._paths[key])
         return {"entries": self._loaded[key].entries()}, b""
 
     def _call(self, key: str, name: str, values: list[Any]) -> Reply:
-        with self._machine.guarded():
-            results = self._loaded[key].call(name, decoded(values))
+        results = self._loaded[key].call(name, decoded(values))
         self._results.setdefault(key, []).extend(_range(result) for result in results)
         return {"results": results}, b""
 

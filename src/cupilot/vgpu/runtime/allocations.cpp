@@ -10,15 +10,39 @@
 
 #include "host_memory.h"
 #include "marks.h"
+#include "wire.h"
 
 // Large pages spare the host's address translation; of buffers that are larger still, kernels touch only parts.
 constexpr u64 LARGE_PAGE = 2 << 20, LARGEST_WHOLE = 512 << 20;
 
+// Where nothing else is put, so that no address of host code in another process can be that of a buffer.
 void* lazy_pages(u64 bytes) {
-    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    static std::atomic<u64> next{wire::DEVICE_MEMORY};
+    u64 wish = next.fetch_add((bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE);
+    void* where = wish < wire::DEVICE_END && bytes < wire::DEVICE_END - wish ? (void*)wish : nullptr;
+    void* p = mmap(where, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return nullptr;
     if (bytes >= 2 * LARGE_PAGE && bytes <= LARGEST_WHOLE) madvise(p, bytes, MADV_HUGEPAGE);
     return p;
+}
+
+// Memory that host code in another process has as well, at the same address.
+struct SharedMemory { bool open = false; u64 used = 0; };
+static SharedMemory shared_memory;
+
+bool share_host_memory(int memory) {
+    void* p = mmap((void*)wire::SHARED_MEMORY, wire::SHARED_BYTES, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, memory, 0);
+    shared_memory.open = p == (void*)wire::SHARED_MEMORY;
+    return shared_memory.open;
+}
+
+static u8* take_shared(u64 bytes) {
+    SharedMemory& s = shared_memory;
+    if (bytes > wire::SHARED_BYTES - s.used) return nullptr;
+    u8* start = (u8*)wire::SHARED_MEMORY + s.used;
+    s.used += (bytes + PAGE - 1) / PAGE * PAGE;
+    return start;
 }
 
 // Pages for buffers and for what is known of them. Small buffers share one: a process has a limited number of mappings,
@@ -31,8 +55,9 @@ struct Arena {
     Arena(u64 size, bool host) {
         u8* parts = (u8*)lazy_pages(3 * size + 2 * (size / SECTOR));
         u32* launches = (u32*)lazy_pages(2 * (size / PAGE) * sizeof(u32));
-        if (!parts || !launches) return;
-        bytes = size, data = parts;
+        u8* pages = host && shared_memory.open ? take_shared(size) : parts;
+        if (!parts || !launches || !pages) return;
+        bytes = size, data = pages;
         writers = {parts + 3 * size, parts + size, launches};
         readers = {parts + 3 * size + size / SECTOR, parts + 2 * size, launches + size / PAGE};
         if (size && !host) add_device_region((u64)data, size);
@@ -89,7 +114,7 @@ bool release(u64 address) {
         if (a->mapped)  // a file that is repeated is many mappings, of which a process has a limited number
             mmap((void*)a->base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
         else
-            madvise((void*)a->base, size, MADV_DONTNEED);
+            madvise((void*)a->base, size, a->host && shared_memory.open ? MADV_REMOVE : MADV_DONTNEED);
         madvise(a->writers.bytes, size, MADV_DONTNEED);
         madvise(a->readers.bytes, size, MADV_DONTNEED);
     }

@@ -116,6 +116,7 @@ using Guard = std::lock_guard<std::recursive_mutex>;
 #define REQUIRE(condition, error) \
     if (!(condition)) return fail(error)
 
+extern "C" char __cudaInitModule(void** handle);
 KernelInfo* kernel_of(Registered* r);
 u32 resident_blocks(Registered* r, u32 threads, u64 shared);
 Registered* registered(const void* function);

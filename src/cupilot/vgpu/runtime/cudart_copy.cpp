@@ -7,6 +7,7 @@
 
 #include "cudart.h"
 #include "host_memory.h"
+#include "host_side.h"
 #include "print.h"
 
 namespace {
@@ -40,7 +41,7 @@ Sides sides(const void* to, const void* from, cudaMemcpyKind kind) {
 bool reachable(const void* pointer, size_t bytes, bool on_device) {
     Allocation* a = find_allocation((u64)pointer);
     if (!a) return !on_device;
-    return !a->freed && (u64)pointer + bytes <= a->base + a->bytes;
+    return !a->freed && bytes <= a->bytes && (u64)pointer - a->base <= a->bytes - bytes;
 }
 
 cudaError_t move(void* to, const void* from, size_t bytes, Sides s) {
@@ -50,7 +51,7 @@ cudaError_t move(void* to, const void* from, size_t bytes, Sides s) {
     bool old = is_left_over((u64)from, bytes) || (source && is_of_earlier_call(source, (u64)from - source->base, bytes));
     if (engine().settings.checks && old)
         report("left-over", "copy of " + std::to_string(bytes) + " bytes that an earlier call wrote, and this one did not");
-    memmove(to, from, bytes);
+    move_bytes(to, from, bytes);
     if (target) mark_written((u64)to, bytes), device_wrote(target, (u64)to - target->base, bytes);
     end_device_work();
     return cudaSuccess;
@@ -73,7 +74,7 @@ ModuleVariable* variable(const void* symbol) {
     auto it = runtime().variables.find(symbol);
     if (it != runtime().variables.end()) return &it->second;
     for (auto& entry : runtime().variables)  // a managed variable is its own pointer
-        if (entry.second.managed && *entry.second.managed == symbol) return &entry.second;
+        if (entry.second.managed && entry.second.address && entry.second.address == (u64)symbol) return &entry.second;
     return nullptr;
 }
 
@@ -98,10 +99,18 @@ void note_operation(const char* kind, u64 bytes) {
     engine().operations.push_back({kind, bytes, engine().launches.size()});
 }
 
+// Of a managed variable, the pointer by which host code knows it.
+static void set_pointer(void** place, u64 address) {
+    if (HostSide* apart = host_apart())
+        apart->write((u64)place, &address, sizeof address);
+    else
+        *place = (void*)address;
+}
+
 // Where a variable lies; it gets its initial value when it is first asked for. 0 when the PTX does not hold it.
 u64 variable_address(ModuleVariable& v) {
     if (!v.address && runtime().locate) v.address = runtime().locate(v.image, v.name.c_str());
-    if (v.managed) *v.managed = (void*)v.address;
+    if (v.managed) set_pointer(v.managed, v.address);
     return v.address;
 }
 
@@ -126,6 +135,10 @@ cudaError_t copy_rows(void* to, size_t to_pitch, const void* from, size_t from_p
 cudaError_t copy_volume(const cudaMemcpy3DParms& p) {
     if (p.srcArray || p.dstArray) return unsupported("cudaMemcpy3D with arrays");
     cudaPitchedPtr to = p.dstPtr, from = p.srcPtr;
+    if (!p.extent.width || !p.extent.height) return cudaSuccess;
+    // else slices would lie in each other
+    REQUIRE(p.extent.depth <= 1 || (p.extent.height <= to.ysize && p.extent.height <= from.ysize),
+            cudaErrorInvalidPitchValue);
     for (size_t z = 0; z < p.extent.depth; z++) {
         char* t = (char*)to.ptr + ((z + p.dstPos.z) * to.ysize + p.dstPos.y) * to.pitch + p.dstPos.x;
         char* f = (char*)from.ptr + ((z + p.srcPos.z) * from.ysize + p.srcPos.y) * from.pitch + p.srcPos.x;
@@ -210,7 +223,9 @@ cudaError_t cudaMemset2D(void* pointer, size_t pitch, int value, size_t width, s
 
 cudaError_t cudaMemset3DAsync(cudaPitchedPtr p, int value, cudaExtent extent, cudaStream_t stream) {
     ENTER;
+    REQUIRE(extent.depth <= 1 || extent.height <= p.ysize, cudaErrorInvalidPitchValue);
     return submit(stream, cudaGraphNodeTypeMemset, [=] {
+        if (!extent.width || !extent.height) return cudaSuccess;
         for (size_t z = 0; z < extent.depth; z++) {
             char* slice = (char*)p.ptr + z * p.ysize * p.pitch;
             if (cudaError_t error = fill_rows(slice, p.pitch, value, extent.width, extent.height)) return error;

@@ -4,10 +4,21 @@
 // instantiation, launch and whole-graph update. What nodes are made of is in cudart_graph_nodes.cpp.
 #include "cudart_graph.h"
 
-void visit(Node* n, std::set<Node*>& seen, std::vector<Step>& out) {
-    if (!seen.insert(n).second) return;
-    for (Node* before : n->after) visit(before, seen, out);
-    out.push_back({n, n->type, n->work});
+// Without recursion: a chain may be as long as a program likes.
+void visit(Node* last, std::set<Node*>& seen, std::vector<Step>& out) {
+    struct Place { Node* node; size_t next; };
+    std::vector<Place> path;
+    if (seen.insert(last).second) path.push_back({last, 0});
+    while (!path.empty()) {
+        auto& [n, next] = path.back();
+        if (next < n->after.size()) {
+            Node* before = n->after[next++];
+            if (seen.insert(before).second) path.push_back({before, 0});
+        } else {
+            out.push_back({n, n->type, n->work});
+            path.pop_back();
+        }
+    }
 }
 
 std::vector<Step> steps_of(Graph* g) {
@@ -25,7 +36,7 @@ cudaError_t run_steps(const std::vector<Step>& steps) {
 }
 
 Node* add_node(Graph* g, cudaGraphNodeType type, Work work, const cudaGraphNode_t* after, size_t count) {
-    auto* n = new Node{type, std::move(work), {}};
+    auto* n = new Node(type, std::move(work));
     for (size_t i = 0; i < count; i++) n->after.push_back((Node*)after[i]);
     n->owner = g;
     g->nodes.push_back(n);
@@ -121,7 +132,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
     ENTER;
     REQUIRE(executable && graph, cudaErrorInvalidValue);
-    *executable = (cudaGraphExec_t) new Executable{steps_of((Graph*)graph)};
+    *executable = (cudaGraphExec_t) new Executable(steps_of((Graph*)graph));
     return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {

@@ -5,7 +5,24 @@
 
 using Work = std::function<cudaError_t()>;
 
-struct Node {
+// Objects that programs name by their address: host code in another process may name anything.
+template <class T>
+class Known {
+  public:
+    Known() { all().insert((T*)this); }
+    Known(const Known&) : Known() {}
+    ~Known() { all().erase((T*)this); }
+    static bool is(const T* object) { return all().count((T*)object); }
+
+  private:
+    static std::set<T*>& all() {
+        static auto* set = new std::set<T*>;
+        return *set;
+    }
+};
+
+struct Node : Known<Node> {
+    Node(cudaGraphNodeType kind, Work what) : type(kind), work(std::move(what)) {}
     cudaGraphNodeType type;
     Work work;
     std::vector<Node*> after;
@@ -20,14 +37,21 @@ struct Node {
     Graph* owner = nullptr;
     Node* origin = nullptr;  // what it is a copy of
 };
-struct Graph {
+struct Graph : Known<Graph> {
     std::vector<Node*> nodes;
     u64 id = 0;
     Stream* origin = nullptr;
+    // nodes stay, without a graph
+    ~Graph() {
+        for (Node* n : nodes) n->owner = nullptr;
+    }
 };
 
 struct Step { Node* node; cudaGraphNodeType type; Work work; bool enabled = true; };
-struct Executable { std::vector<Step> steps; };
+struct Executable : Known<Executable> {
+    explicit Executable(std::vector<Step> all) : steps(std::move(all)) {}
+    std::vector<Step> steps;
+};
 
 // All nodes before and including `n` that were not seen yet, in an order that respects the dependencies.
 void visit(Node* n, std::set<Node*>& seen, std::vector<Step>& out);

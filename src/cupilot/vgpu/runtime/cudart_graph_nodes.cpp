@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cudart_graph.h"
+#include "host_side.h"
 
 // A kernel launch with the arguments as they are now; null when the kernel is not known.
 Work kernel_work(const cudaKernelNodeParams& p) {
@@ -12,8 +13,9 @@ Work kernel_work(const cudaKernelNodeParams& p) {
     if (!r || p.extra) return nullptr;
     KernelInfo* k = kernel_of(r);
     std::vector<std::vector<u8>> kept;
+    void** given = host_apart() ? host_apart()->arguments(p.kernelParams) : p.kernelParams;
     for (size_t i = 0; i < k->param_sizes.size(); i++)
-        kept.emplace_back((u8*)p.kernelParams[i], (u8*)p.kernelParams[i] + k->param_sizes[i]);
+        kept.emplace_back((u8*)given[i], (u8*)given[i] + k->param_sizes[i]);
     LaunchShape shape{p.gridDim, p.blockDim, p.sharedMemBytes};
     return [=]() mutable {
         std::vector<void*> pointers;
@@ -24,6 +26,10 @@ Work kernel_work(const cudaKernelNodeParams& p) {
 
 Work fill_work(const cudaMemsetParams& p) {
     return [=] {
+        REQUIRE(p.elementSize == 1 || p.elementSize == 2 || p.elementSize == 4, cudaErrorInvalidValue);
+        REQUIRE(p.width <= SIZE_MAX / 4, cudaErrorInvalidValue);
+        if (!p.width) return cudaSuccess;
+        REQUIRE(p.height <= 1 || p.width * p.elementSize <= p.pitch, cudaErrorInvalidPitchValue);
         Opened opened;
         for (size_t row = 0; row < std::max<size_t>(p.height, 1); row++) {
             char* start = (char*)p.dst + row * p.pitch;
@@ -39,7 +45,7 @@ Work copy_work(const cudaMemcpy3DParms& p) {
     return [=] { return copy_volume(p); };
 }
 Work host_work(const cudaHostNodeParams& p) {
-    return [=] { return note_operation("host-function", 0), p.fn(p.userData), cudaSuccess; };
+    return [=] { return note_operation("host-function", 0), run_on_host(p.fn, p.userData), cudaSuccess; };
 }
 
 namespace {
@@ -66,6 +72,8 @@ cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned) {
 // Nodes stay: an executable graph and the program may still name them.
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
     ENTER;
+    for (Stream* s : runtime().streams) REQUIRE(s->capture != (Graph*)graph, cudaErrorIllegalState);
+    for (Event* e : runtime().events) REQUIRE(e->capture != (Graph*)graph, cudaErrorIllegalState);
     delete (Graph*)graph;
     return cudaSuccess;
 }
@@ -214,9 +222,11 @@ cudaError_t cudaGraphAddMemFreeNode(cudaGraphNode_t* node, cudaGraph_t graph, co
 cudaError_t cudaGraphDestroyNode(cudaGraphNode_t node) {
     ENTER;
     auto* gone = (Node*)node;
+    REQUIRE(gone->owner, cudaErrorInvalidValue);
     auto& all = gone->owner->nodes;
     all.erase(std::remove(all.begin(), all.end(), gone), all.end());
     for (Node* n : all) n->after.erase(std::remove(n->after.begin(), n->after.end(), gone), n->after.end());
+    gone->owner = nullptr;
     return cudaSuccess;
 }
 
@@ -255,6 +265,7 @@ cudaError_t cudaGraphNodeGetDependentNodes(cudaGraphNode_t node, cudaGraphNode_t
                                            size_t* count) {
     ENTER;
     std::vector<Node*> found;
+    REQUIRE(((Node*)node)->owner, cudaErrorInvalidValue);
     for (Node* n : ((Node*)node)->owner->nodes)
         if (std::count(n->after.begin(), n->after.end(), (Node*)node)) found.push_back(n);
     for (size_t i = 0; data && i < *count; i++) data[i] = cudaGraphEdgeData{};

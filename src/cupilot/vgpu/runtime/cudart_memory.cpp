@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cudart.h"
+#include "host_side.h"
 
 namespace {
 
@@ -136,6 +137,7 @@ cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
     ENTER;
     REQUIRE(pointer && bytes && flags < 16, cudaErrorInvalidValue);
     REQUIRE(!overlaps((u64)pointer, bytes), cudaErrorHostMemoryAlreadyRegistered);
+    REQUIRE(!host_apart() || host_apart()->mirror((u64)pointer, bytes), cudaErrorMemoryAllocation);
     REQUIRE(adopt((u64)pointer, bytes), cudaErrorMemoryAllocation);
     runtime().buffers[(u64)pointer] = {bytes, cudaMemoryTypeHost, flags | REGISTERED};
     return cudaSuccess;
@@ -145,6 +147,7 @@ cudaError_t cudaHostUnregister(void* pointer) {
     auto it = runtime().buffers.find((u64)pointer);
     REQUIRE(it != runtime().buffers.end() && it->second.flags & REGISTERED, cudaErrorHostMemoryNotRegistered);
     runtime().buffers.erase(it);
+    if (HostSide* apart = host_apart()) apart->forget((u64)pointer);
     Engine& e = engine();
     std::lock_guard<std::mutex> lock(e.mutex);
     Allocation* a = find_allocation((u64)pointer);

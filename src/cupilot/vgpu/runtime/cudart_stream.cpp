@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "cudart.h"
+#include "host_side.h"
 #include "print.h"
 
 namespace {
@@ -164,7 +165,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
     return submit(stream, cudaGraphNodeTypeHost, [=] {
         flush_prints();
         note_operation("host-function", 0);
-        function(data);
+        run_on_host(function, data);
         return cudaSuccess;
     });
 }
@@ -175,7 +176,10 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t func
     if (cudaError_t error = begin_work(stream, "a callback")) return error;
     flush_prints();
     note_operation("host-function", 0);
-    function(stream, settled(), data);
+    if (HostSide* apart = host_apart())
+        apart->run(function, stream, settled(), data);
+    else
+        function(stream, settled(), data);
     return cudaSuccess;
 }
 
