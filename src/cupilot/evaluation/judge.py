@@ -191,13 +191,10 @@ class Judge:
             drawn = sample_seed(self._trials.seed, self._built.kernel, trial.case.kind)
             calls.append(trial.call(self._arguments, SAMPLE_BUDGET, drawn))
         groups = [trial.drawn.task.name for trial in (*full, *sampled)]
-        key = f"{self._built.kernel.digest} {self._trials.seed}"
-
-        def run(numbers: Sequence[int]) -> tuple[Outcome | Failure, ...]:
-            chosen = [calls[number] for number in numbers]
-            return self._device.run(self._built, chosen, max(timeout_s, self._timeout_s))
-
-        return in_hidden_order(run, groups, key)
+        limit_s, key = max(timeout_s, self._timeout_s), f"{self._built.kernel.digest} {self._trials.seed}"
+        return in_hidden_order(
+            lambda numbers: self._device.run(self._built, [calls[number] for number in numbers], limit_s), groups, key
+        )
 
     def _wavering(self, shapes: Iterable[_Shape]) -> Failure | None:
         """A call that went wrong on special values and goes right in another process: it was not the values."""

@@ -14,6 +14,8 @@ documented (CUDA C++ Best Practices Guide, "Constant Memory"); the cycles are ju
 CONST_MISS_CYCLES, CONST_MISS_LATENCY = 8.0, 64.0
 """Of an SM, and of the warp, when the 2 KB beside the SM's pipes do not have a line (judgement: the cache behind them
 answers in about 90 cycles, they in 28)."""
+SYSTEM_FENCE_CYCLES = 1000.0
+"""Of the warp, for a fence whose effect the host must see too (judgement)."""
 PRINT_S = 0.5e-6
 """A line through the buffer of printf, which the host formats and writes one after the other (judgement)."""
 HEAP_S = 0.1e-6
@@ -31,10 +33,11 @@ def constant_cycles(launch: Launch) -> float:
     return CONST_PASS_CYCLES * further + CONST_MISS_CYCLES * launch.counter("const_misses")
 
 
-def constant_path_cycles(launch: Launch) -> float:
-    """On the way of the mean warp."""
+def aside_path_cycles(launch: Launch) -> float:
+    """On the way of the mean warp: constants, and fences that the host must see."""
     further = max(0.0, launch.counter("const_passes") - launch.counter("const_requests"))
-    return (CONST_PASS_CYCLES * further + CONST_MISS_LATENCY * launch.counter("const_misses")) / _warps(launch)
+    constants = CONST_PASS_CYCLES * further + CONST_MISS_LATENCY * launch.counter("const_misses")
+    return (constants + SYSTEM_FENCE_CYCLES * launch.counter("system_fences")) / _warps(launch)
 
 
 def idle_s(launch: Launch, waves: int) -> float:

@@ -12,7 +12,7 @@ from math import ceil
 
 from cupilot.gpu.occupancy import WARP, occupancy
 from cupilot.gpu.spec import GpuSpec
-from cupilot.gpu.timing.aside import clock_cycles, constant_cycles, constant_path_cycles, idle_s
+from cupilot.gpu.timing.aside import aside_path_cycles, clock_cycles, constant_cycles, idle_s
 from cupilot.gpu.timing.local import local_traffic
 from cupilot.records import Launch
 
@@ -137,11 +137,11 @@ def tensor_peak(spec: GpuSpec, kind: str) -> float:
 
 def path_cycles(launch: Launch) -> float:
     """Cycles that a block's slowest warp needs for its own instructions, without waiting for global memory."""
-    constants = constant_path_cycles(launch)
+    beside = aside_path_cycles(launch)
     if has_machine_code(launch):
         known = launch.counter("critical_path_cycles") / launch.blocks
-        return (known or launch.counter("path_cycles") / warps(launch)) + constants
-    return issue_slots(launch) * slowest_share(launch) * PATH_CYCLES_PER_INSTRUCTION + constants
+        return (known or launch.counter("path_cycles") / warps(launch)) + beside
+    return issue_slots(launch) * slowest_share(launch) * PATH_CYCLES_PER_INSTRUCTION + beside
 
 
 def slowest_share(launch: Launch) -> float:

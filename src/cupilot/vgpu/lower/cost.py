@@ -80,6 +80,8 @@ def cost_of(code: Sequence[Instruction]) -> tuple[dict[str, float], dict[int, in
             count(at_line("flop_tensor", instruction.line), product[1])
         if kind == "barrier":
             count("barriers")
+        if kind == "fence" and instruction.has("sys"):
+            count("system_fences")
         lines[instruction.line] = lines.get(instruction.line, 0) + 1
     if groups := load_groups(code):
         counters["load_groups"] = groups

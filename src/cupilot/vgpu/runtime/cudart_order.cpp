@@ -12,6 +12,7 @@
 #include <set>
 
 #include "cudart.h"
+#include "host_memory.h"
 
 namespace {
 
@@ -84,5 +85,7 @@ extern "C" void vgc_end() {
         if (told.insert(work.stream).second)
             report("unordered", "work on a stream that nothing waits for: " + work.what, work.kernel);
     runtime().side_work.clear();
+    // what the host wrote last may be a result
+    if (u64 bytes = runtime().program ? 0 : begin_device_work()) note_operation("host-to-device", bytes);
     runtime().returned = true;
 }

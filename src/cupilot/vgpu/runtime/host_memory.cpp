@@ -14,22 +14,30 @@ enum Side : u8 { DEVICE = 1, EARLIER = 2, READ = 4, WROTE = 8 };
 bool is_devices(u8 one) { return one & (DEVICE | EARLIER); }
 
 // Where the content is no longer what the device left, the host wrote it.
-void find_host_stores(Allocation* a) {
+u64 find_host_stores(Allocation* a) {
     const u8* now = (const u8*)a->base;
+    u64 found = 0;
     for (u64 sector = 0; sector < a->sides.size(); sector++) {
         u64 at = sector * SECTOR, bytes = std::min<u64>(SECTOR, a->bytes - std::min(a->bytes, at));
         if (!is_devices(a->sides[sector]) || !bytes || !memcmp(now + at, a->seen.data() + at, bytes)) continue;
         a->sides[sector] &= (u8) ~(DEVICE | EARLIER | READ);
         a->moved = false;  // its page went to the host
+        found += bytes;
     }
+    return found;
 }
 
 }  // namespace
 
-void begin_device_work() {
-    if (!engine().shares_memory) return;
-    for (Allocation* a : engine().allocations)
-        if (a->host && !a->freed && a->seen.size() == a->bytes) find_host_stores(a);
+u64 begin_device_work() {
+    u64 managed = 0;
+    if (!engine().shares_memory) return managed;
+    for (Allocation* a : engine().allocations) {
+        if (!a->host || a->freed || a->seen.size() != a->bytes) continue;
+        u64 found = find_host_stores(a);
+        managed += a->managed ? found : 0;
+    }
+    return managed;
 }
 
 void end_device_work(LaunchState* launch) {
@@ -56,6 +64,8 @@ void use_host_memory(Context* c, const Site& s, Allocation* a, u64 first, bool s
             if (store) {
                 if (!(one & WROTE) && !a->managed) aside.host_write_bytes += SECTOR;
                 one = (u8)((one & ~EARLIER) | DEVICE | WROTE);
+            } else if (a->partial) {  // blocks that did not run may have written it
+                continue;
             } else if (one & EARLIER) {
                 if (!a->told)
                     report("left-over", "a kernel reads what an earlier call left in memory that host code sees, " + a->name,

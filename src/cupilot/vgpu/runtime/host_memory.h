@@ -7,8 +7,9 @@
 
 #include "engine.h"
 
-// The device begins to work: a launch or a copy.
-void begin_device_work();
+// The device begins to work, a launch or a copy, or a call has ended; gives the bytes of managed memory that the host has
+// written over what the device wrote.
+u64 begin_device_work();
 // It is done; a launch says which managed buffers it touched first.
 void end_device_work(LaunchState* launch = nullptr);
 // Sectors of one line that a request reads or writes.

@@ -218,7 +218,8 @@ struct Worker {
         to.longest_sleep_ns = std::max(to.longest_sleep_ns, from.longest_sleep_ns);
         to.longest_clock_cycles = std::max(to.longest_clock_cycles, from.longest_clock_cycles);
         to.longest_clock_ns = std::max(to.longest_clock_ns, from.longest_clock_ns);
-        add(to.host_read_bytes, from.host_read_bytes), add(to.host_write_bytes, from.host_write_bytes);
+        // a sector counts once, whichever blocks want it
+        to.host_read_bytes += from.host_read_bytes, to.host_write_bytes += from.host_write_bytes;
         l.lane_instructions += instructions(1);
         l.heaviest = std::max(l.heaviest, heaviest);
         l.extents.insert(l.extents.end(), tally.extents.begin(), tally.extents.end());
