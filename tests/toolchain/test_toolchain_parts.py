@@ -127,6 +127,9 @@ def test_only_what_is_named_is_included() -> None:
     assert unit_lines("#include <torch/extension.h>\nnamespace a { torch::Tensor forward() { is_contiguous(); } }") == [
         "#define CUPILOT_WITHOUT_HALF",
         "#define CUPILOT_WITHOUT_STRING",
+        "#define CUPILOT_WITHOUT_OPTIONAL",
+        "#define CUPILOT_WITHOUT_TUPLE",
+        "#define CUPILOT_WITHOUT_VECTOR",
         "#define CUPILOT_WITHOUT_REORDERING",
         "#define CUPILOT_WITHOUT_CONVERSION",
         '#include "kernel.cu"',

@@ -35,7 +35,14 @@ from cupilot.toolchain.cuda import Cuda, find_nvdisasm
 from cupilot.toolchain.diagnostics import compile_errors, compile_failure, is_ambiguous
 from cupilot.toolchain.ptxas import first_error as first_ptxas_error
 from cupilot.toolchain.ptxas import read_report
-from cupilot.toolchain.source import forwarded_headers, no_such_entry, translation_unit
+from cupilot.toolchain.source import (
+    forwarded_headers,
+    may_miss_headers,
+    no_such_entry,
+    translation_unit,
+    uses_extended_lambdas,
+    uses_special_functions,
+)
 
 INCLUDE = Path(__file__).parent / "include"
 
@@ -45,12 +52,15 @@ SOURCE, UNIT, KEEP, HEADERS, LIBRARY, PTX, CUBIN, LISTING, RESOURCES = (
 )  # fmt: skip
 PTXAS, NVDISASM, SASS_TEXT = "ptxas", "nvdisasm", "kernel.sass"
 
-# -O1 is for host code only: device code is optimised fully by default, and wrappers have nothing to gain.
+# -O0 is for host code only: device code is optimised fully by default, and wrappers have nothing to gain.
 # Hidden symbols keep two candidates in one process from sharing the header's state.
 FLAGS = (
-    "-shared", "-Xcompiler", "-fPIC,-fvisibility=hidden", "-cudart", "none", "--no-compress", "-std=c++17", "-O1",
-    "-lineinfo", "--expt-relaxed-constexpr", "--extended-lambda",
+    "-shared", "-Xcompiler", "-fPIC,-fvisibility=hidden", "-cudart", "none", "--no-compress", "-std=c++17", "-O0",
+    "-lineinfo", "--expt-relaxed-constexpr",
 )  # fmt: skip
+# They cost every source a tenth of its time, so each is left out where the source does not use it.
+LAMBDA_FLAG = "--extended-lambda"  # includes <functional>
+NO_SPECIAL_FUNCTIONS = "-D_GLIBCXX_BITS_SPECFUN_H"  # the guard of a part of libstdc++'s <cmath>
 PTXAS_FLAGS = ("-v", "-O3", "-lineinfo")
 # data flow analysis, which takes most of the time, only adds labels of indirect branches
 NVDISASM_FLAGS = ("--no-dataflow", "-gp", "-hex", "-c")
@@ -82,7 +92,8 @@ def build_kernel(
     if not is_kept(final):
         with scratch_beside(final) as scratch:
             _write_sources(kernel, unit, scratch, cuda)
-            failure = _Build(kernel, arch, cuda, tuple(link), tuple(flags), scratch, file, sandbox).run(timeout_s)
+            build = _Build(kernel, arch, cuda, tuple(link), tuple(flags), scratch, file, sandbox)
+            failure = build.run(timeout_s)
             if failure is not None:
                 return failure
             publish(scratch, final)
@@ -92,7 +103,7 @@ def build_kernel(
 def _address(kernel: Kernel, unit: str, arch: str, cuda: Cuda, link: Sequence[Path], flags: Sequence[str]) -> str:
     compiler = (cuda.version, str(cuda.host_compiler), folder_digest(INCLUDE))
     linked = [part for path in link for part in (str(path.resolve()), path.read_bytes())]
-    ours = (*FLAGS, *PYTORCH_FLAGS, *PTXAS_FLAGS)
+    ours = (*FLAGS, LAMBDA_FLAG, NO_SPECIAL_FUNCTIONS, *PYTORCH_FLAGS, *PTXAS_FLAGS)
     return digest((kernel.source, kernel.entry, unit, arch, *compiler, *ours, *flags, *linked))
 
 
@@ -120,19 +131,27 @@ class _Build:
 
     def run(self, timeout_s: float) -> Failure | None:
         deadline_s = time.monotonic() + timeout_s
-        ended = self._attempt((), deadline_s)
+        lean, ended = True, self._attempt((), deadline_s, lean=True)
+        if ended.failed is not None and may_miss_headers(ended.log):
+            made = translation_unit(self._kernel, SOURCE, lean=False)
+            assert not isinstance(made, Failure)
+            (self._scratch / UNIT).write_text(made[1], encoding="utf-8")
+            lean, ended = False, self._attempt((), deadline_s, lean=False)
         if ended.failed is not None and is_ambiguous(ended.log):
-            again = self._attempt(PYTORCH_FLAGS, deadline_s)
+            again = self._attempt(PYTORCH_FLAGS, deadline_s, lean=lean)
             ended = again if again.steps and again.failed is None else ended
         failure = self._failure(ended)
         if failure is None:
             self._finish(ended)
         return failure
 
-    def _attempt(self, defines: Sequence[str], deadline_s: float) -> ToolsEnded:
-        arguments = _arguments(self._arch, self._cuda, self._link, self._flags)
+    def _attempt(self, defines: Sequence[str], deadline_s: float, *, lean: bool) -> ToolsEnded:
+        source = self._kernel.source
+        flags = self._flags if lean and not uses_extended_lambdas(source) else (*self._flags, LAMBDA_FLAG)
+        arguments = _arguments(self._arch, self._cuda, self._link, flags)
         commands = find_commands(self._cuda, arguments, UNIT)
         given = [*(flag for flag in self._flags if _is_define(flag)), *defines]
+        given += [NO_SPECIAL_FUNCTIONS] if lean and not uses_special_functions(source) else []
         if commands.module_id:
             (self._scratch / commands.module_id).write_text(module_name(UNIT, self._kernel.digest))
         steps = [*commands.of(self._kernel.digest, given), *self._assembly(commands)]

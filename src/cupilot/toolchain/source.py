@@ -11,14 +11,18 @@ from cupilot.toolchain.functions import host_functions
 # PyTorch's own header brings these along, so wrappers use them without asking; including all of them always
 # would double the compile time, so each is included only where its names occur.
 BROUGHT_ALONG = (
-    ("algorithm", r"std::(sort|stable_sort|fill|fill_n|copy|copy_n|find|reverse|any_of|all_of|none_of|count|transform"
-                  r"|min_element|max_element|clamp|equal|for_each|rotate|unique)\b"),
-    ("array", r"std::array\b"),
+    ("algorithm", r"std::(\w*sort\w*|fill|fill_n|copy\w*|find\w*|reverse|any_of|all_of|none_of|count\w*|transform"
+                  r"|min_element|max_element|minmax\w*|clamp|equal|for_each\w*|rotate|unique|nth_element|\w+_bound"
+                  r"|binary_search|generate\w*|replace\w*|remove\w*|partition\w*|shuffle|search\w*|merge"
+                  r"|(min|max)\s*\(\s*\{)\b"),
+    ("array", r"std::(array|min|max|swap_ranges|begin|end|size|data|next|prev|distance|advance)\b"),
     ("cassert", r"\bassert\s*\("),
     ("cfloat", r"\b(FLT|DBL)_[A-Z]+\b"),
     ("climits", r"\b(U?INT|U?LL?ONG|S?CHAR|SHRT)_(MAX|MIN)\b"),
-    ("functional", r"std::(function|multiplies|plus|minus|hash|less|greater|bind)\b"),
+    ("functional", r"std::(function|multiplies|plus|minus|divides|modulus|negate|hash|less\w*|greater\w*|bind|ref|cref"
+                   r"|invoke|not_fn|mem_fn|reference_wrapper|bit_\w+|logical_\w+|equal_to|not_equal_to|placeholders)\b"),
     ("iostream", r"std::(cout|cerr|endl)\b"),
+    ("limits", r"std::numeric_limits\b"),
     ("map", r"std::map\b"),
     ("memory", r"std::(unique_ptr|shared_ptr|make_unique|make_shared)\b"),
     ("mutex", r"std::(mutex|call_once|once_flag|lock_guard|unique_lock)\b"),
@@ -31,9 +35,17 @@ BROUGHT_ALONG = (
 )  # fmt: skip
 
 # Parts of our headers that a source without these names cannot use.
+_TUPLES = r"tuple|\bpair\b|make_pair|\btie\b|std::(?:get|apply|ignore)\b|array\b"
 OPTIONAL_PARTS = (
     ("CUPILOT_WITHOUT_HALF", r"half|bfloat|fp16|bf16|float16|reduced|\bf16"),
     ("CUPILOT_WITHOUT_STRING", r"string|iostream"),
+    ("CUPILOT_WITHOUT_OPTIONAL", r"optional|nullopt"),
+    ("CUPILOT_WITHOUT_TUPLE", rf"{_TUPLES}"),
+    (
+        "CUPILOT_WITHOUT_VECTOR",
+        rf"{_TUPLES}|\bvector\b|\w+Vector\b|c10::List\b|ArrayRef|TensorList|\.vec\s*\("
+        r"|(?:\.|::)\s*(?:split\w*|chunk|unbind|arange)\s*\(",
+    ),
     ("CUPILOT_WITHOUT_REORDERING", r"\b(contiguous|clone|copy_|reshape|reshape_as|flatten|to|toType|type_as)\s*\("),
     (
         "CUPILOT_WITHOUT_CONVERSION",
@@ -109,11 +121,37 @@ def no_such_entry(kernel: Kernel, log: str = "") -> Failure:
     return Failure("build", "no-such-entry", message, log)
 
 
-def translation_unit(kernel: Kernel, file_name: str) -> tuple[Kernel, str] | Failure:
+# a lambda that is called on the device: [=] __device__ (float x) ..., or with the attribute after the parameters
+_DEVICE_LAMBDA = re.compile(r"\]\s*(?:\((?:[^()]|\([^()]*\))*\)\s*)?(?:mutable\s*)?__(?:host|device)__")
+_SPECIAL_FUNCTION = re.compile(
+    r"std::(?:assoc_l|beta|comp_ellint|cyl_|ellint|expint|hermite|laguerre|legendre|riemann_zeta|sph_)"
+)
+# How compilers word that a name is missing which a source may have meant to get from a header.
+_MISSING = re.compile(
+    r'namespace "std\b[^"]*" has no member|identifier "[^"]*" is undefined|incomplete type|--extended-lambda'
+    r"|no (?:suitable|instance)|not a (?:template|type name)|name followed by"
+)
+
+
+def uses_extended_lambdas(source: str) -> bool:
+    return _DEVICE_LAMBDA.search(source) is not None
+
+
+def uses_special_functions(source: str) -> bool:
+    """Bessel functions and their like, which every source pays for that includes <cmath>."""
+    return _SPECIAL_FUNCTION.search(source) is not None
+
+
+def may_miss_headers(log: str) -> bool:
+    """Whether a source that was compiled without some headers may need one of them."""
+    return _MISSING.search(log) is not None
+
+
+def translation_unit(kernel: Kernel, file_name: str, *, lean: bool = True) -> tuple[Kernel, str] | Failure:
     """The kernel with the entry that is called, and the file to compile.
 
-    The file includes the kernel's file, so that errors refer to that file's lines, and registers the entry unless
-    the source's own module does it.
+    A ``lean`` one leaves out what the source does not seem to use.  The file includes the kernel's file, so that errors
+    refer to that file's lines, and registers the entry unless the source's own module does it.
     """
     code = without_comments(kernel.source)
     entry = chosen_entry(kernel)
@@ -123,8 +161,9 @@ def translation_unit(kernel: Kernel, file_name: str) -> tuple[Kernel, str] | Fai
         is_kernel = re.search(rf"__global__[^;{{}}]*\b{re.escape(entry)}\s*\(", code) is not None
         if is_kernel or not re.search(rf"\b{re.escape(entry)}\b", code):
             return no_such_entry(kernel)
-    lines = [f"#define {part}" for part, names in OPTIONAL_PARTS if not re.search(names, code, re.IGNORECASE)]
-    lines += [f"#include <{header}>" for header, names in BROUGHT_ALONG if re.search(names, code)]
+    unused = (part for part, names in OPTIONAL_PARTS if not re.search(names, code, re.IGNORECASE))
+    lines = [f"#define {part}" for part in unused] if lean else []
+    lines += [f"#include <{header}>" for header, names in BROUGHT_ALONG if not lean or re.search(names, code)]
     lines += [f'#include "{file_name}"', "#include <torch/extension.h>"]
     if not registered:
         lines.append(f"CUPILOT_ENTRY({entry}, {host_functions(code).get(entry, entry)})")

@@ -8,12 +8,69 @@
 
 namespace cupilot {
 
+constexpr int kMaxParameters = 64;
+struct Callable;
+
+// A wrapper under its name; entries form a list in the order of registration.
+struct Entry {
+  const char* name;
+  Callable* callable;
+  Entry* next = nullptr;
+  int named = 0;  // parameters that m.def gave a name to, and with it perhaps a default
+  bool has_default[kMaxParameters] = {};
+  cupilot_value defaults[kMaxParameters] = {};
+};
+
+#ifdef __CUDA_ARCH__
+
+template <class F>
+Entry& add_entry(const char* name, F function);
+
+}  // namespace cupilot
+
+#else
+
+// Tensors that outlive the call that made them.
+class Kept {
+ public:
+  void add(const at::Tensor& tensor) { last_ = new Item{tensor, last_}; }
+  void clear() {
+    while (last_) {
+      Item* const before = last_->before;
+      delete last_;
+      last_ = before;
+    }
+  }
+  ~Kept() { clear(); }
+
+ private:
+  struct Item {
+    at::Tensor tensor;
+    Item* before;
+  };
+  Item* last_ = nullptr;
+};
+
+// What one parameter holds during a call, by its place.
+template <size_t I, class T>
+struct HeldValue {
+  T value;
+};
+template <class Places, class... T>
+struct HeldValues;
+template <size_t... I, class... T>
+struct HeldValues<std::index_sequence<I...>, T...> : HeldValue<I, T>... {};
+template <size_t I, class T>
+T& held_value(HeldValue<I, T>& held) {
+  return held.value;
+}
+
 // Where a call leaves its results.
 struct Results {
   cupilot_value* values;
   int capacity;
   int count;
-  std::vector<at::Tensor>& kept;
+  Kept& kept;
 
   void add(const at::Tensor& tensor) {
     const int place = count + 1;
@@ -30,18 +87,20 @@ struct Results {
       v.strides[i] = tensor.stride(i);
     }
     v.data = tensor.data_ptr();
-    kept.push_back(tensor);
+    kept.add(tensor);
   }
   template <class T>
-  void add(const std::optional<T>& result) {
+  void add(const c10::optional<T>& result) {
     if (result) add(*result);
   }
   template <class T>
   void add(const T& result) {
     if constexpr (is_sequence<T>(0)) {
       for (const auto& item : result) add(item);
+#ifndef CUPILOT_WITHOUT_TUPLE
     } else if constexpr (is_tuple<T>(0)) {
       std::apply([this](const auto&... item) { (add(item), ...); }, result);
+#endif
     } else {
       fail("the wrapper returns something that is not a tensor");
     }
@@ -70,7 +129,7 @@ struct ResultName {
   static void write(Text& text) {
     if constexpr (std::is_void_v<R>) text << "None";
     else if constexpr (std::is_same_v<R, at::Tensor>) text << "Tensor";
-    else if constexpr (std::is_same_v<R, std::optional<at::Tensor>>) text << "Tensor?";
+    else if constexpr (std::is_same_v<R, c10::optional<at::Tensor>>) text << "Tensor?";
     else if constexpr (Results::is_sequence<R>(0)) text << "Tensor[]";
     else if constexpr (Results::is_tuple<R>(0)) {
       text << "(";
@@ -117,9 +176,10 @@ struct Wrapper final : Callable {
   template <size_t... I>
   void invoke(const cupilot_value* arguments, Results& results, std::index_sequence<I...>) {
     // named, because a parameter may be a reference that is not const, or a view
-    std::tuple<typename Parameter<std::decay_t<A>>::Held...> values{Parameter<std::decay_t<A>>::read(arguments[I])...};
-    if constexpr (std::is_void_v<R>) function(pass<A>(std::get<I>(values))...);
-    else results.add(function(pass<A>(std::get<I>(values))...));
+    [[maybe_unused]] HeldValues<std::index_sequence<I...>, typename Parameter<std::decay_t<A>>::Held...> values{
+        {Parameter<std::decay_t<A>>::read(arguments[I])}...};
+    if constexpr (std::is_void_v<R>) function(pass<A>(held_value<I>(values))...);
+    else results.add(function(pass<A>(held_value<I>(values))...));
   }
   template <class Parameter_, class Held>
   static decltype(auto) pass(Held& held) {
@@ -128,23 +188,11 @@ struct Wrapper final : Callable {
   }
 };
 
-constexpr int kMaxParameters = 64;
-
-// A wrapper under its name; entries form a list in the order of registration.
-struct Entry {
-  const char* name;
-  Callable* callable;
-  Entry* next = nullptr;
-  int named = 0;  // parameters that m.def gave a name to, and with it perhaps a default
-  bool has_default[kMaxParameters] = {};
-  cupilot_value defaults[kMaxParameters] = {};
-};
-
 // What a library offers and what it keeps alive; one per library, as its symbols are hidden.
 struct Registry {
   Entry* first = nullptr;
   Entry* last = nullptr;
-  std::vector<at::Tensor> kept;
+  Kept kept;
   Text listing;
 
   static Registry& get() {
@@ -240,6 +288,8 @@ CUPILOT_EXPORT inline void cupilot_allocator(void* (*take)(size_t), void (*give)
 
 // Drops the results that calls have kept alive.
 CUPILOT_EXPORT inline void cupilot_release(void) { cupilot::Registry::get().kept.clear(); }
+
+#endif
 
 #define CUPILOT_JOIN_(a, b) a##b
 #define CUPILOT_JOIN(a, b) CUPILOT_JOIN_(a, b)

@@ -110,14 +110,17 @@ template <class T>
 Tensor tensor(std::initializer_list<T> values, const TensorOptions& options = {}) {
   return tensor(ArrayRef<T>(values.begin(), values.size()), options);
 }
+#ifndef CUPILOT_WITHOUT_VECTOR
 template <class T>
 Tensor tensor(const std::vector<T>& values, const TensorOptions& options = {}) {
   return tensor(ArrayRef<T>(values), options);
 }
+#endif
 template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
 Tensor tensor(T value, const TensorOptions& options = {}) {
   return tensor(ArrayRef<T>(value), options).view(IntArrayRef());
 }
+#ifndef CUPILOT_WITHOUT_VECTOR
 template <class Numbers = std::vector<double>>
 Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& options = {}) {
   const bool whole = start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
@@ -136,5 +139,6 @@ template <class Numbers = std::vector<double>>
 Tensor arange(Scalar end, const TensorOptions& options = {}) {
   return arange<Numbers>(0, end, 1, options);
 }
+#endif
 
 }  // namespace at

@@ -27,6 +27,7 @@ struct arg {
   }
 
  private:
+#ifndef CUPILOT_WITHOUT_VECTOR
   template <class T>
   static auto encode(const std::vector<T>& list) {
     // lives as long as the module, like the module's other defaults
@@ -38,8 +39,9 @@ struct arg {
     value.i = int64_t(list.size());
     return value;
   }
+#endif
   template <class T>
-  static cupilot_value encode(const std::optional<T>& fallback) {
+  static cupilot_value encode(const c10::optional<T>& fallback) {
     return fallback ? encode(*fallback) : cupilot_value();
   }
 #ifndef CUPILOT_WITHOUT_STRING
@@ -63,7 +65,7 @@ struct arg {
       value.kind = CUPILOT_STRING;
       value.s = fallback;
     } else {
-      static_assert(std::is_same_v<T, pybind11::none> || std::is_same_v<T, std::nullopt_t> ||
+      static_assert(std::is_same_v<T, pybind11::none> || std::is_same_v<T, c10::nullopt_t> ||
                         std::is_same_v<T, at::Tensor>,
                     "the default of a wrapper's argument is a number, a string, a list of those or None");
     }

@@ -6,16 +6,49 @@
 #include <cupilot/scalar_types.h>
 
 #include <initializer_list>
-#include <optional>
 #include <utility>
+// A source that names none of these is compiled without them: parsing them is half of the time that a small kernel takes.
+#ifndef CUPILOT_WITHOUT_OPTIONAL
+#include <optional>
+#endif
+#ifndef CUPILOT_WITHOUT_VECTOR
 #include <vector>
+#endif
 
 namespace c10 {
 
+#ifndef CUPILOT_WITHOUT_OPTIONAL
 template <class T>
 using optional = std::optional<T>;
 using std::nullopt;
 using std::nullopt_t;
+#else
+struct nullopt_t {
+  explicit constexpr nullopt_t(int) {}
+};
+constexpr nullopt_t nullopt(0);
+
+// Of std::optional, what our own declarations use; for values that are copied bit by bit.
+template <class T>
+class optional {
+ public:
+  optional() : none_(), has_(false) {}
+  optional(nullopt_t) : optional() {}
+  template <class U, class = std::enable_if_t<std::is_convertible_v<U, T>>>
+  optional(const U& value) : value_(value), has_(true) {}
+  bool has_value() const { return has_; }
+  explicit operator bool() const { return has_; }
+  const T& operator*() const { return value_; }
+  T value_or(T other) const { return has_ ? value_ : other; }
+
+ private:
+  union {
+    char none_;
+    T value_;
+  };
+  bool has_;
+};
+#endif
 
 // A view of a sequence that somebody else owns.
 template <class T>
@@ -26,7 +59,10 @@ class ArrayRef {
   constexpr ArrayRef(const T& one) : data_(&one), size_(1) {}
   constexpr ArrayRef(const T* data, size_t size) : data_(data), size_(size) {}
   constexpr ArrayRef(const T* first, const T* last) : data_(first), size_(last - first) {}
+#ifndef CUPILOT_WITHOUT_VECTOR
   ArrayRef(const std::vector<T>& items) : data_(items.data()), size_(items.size()) {}
+  std::vector<T> vec() const { return std::vector<T>(begin(), end()); }
+#endif
   // the list lives until the end of the call that it is written in, which is as long as the view is meant to
   ArrayRef(const std::initializer_list<T>& items) : size_(items.size()) { data_ = items.begin(); }
   template <class Array, class = decltype(std::tuple_size<Array>::value)>
@@ -48,7 +84,6 @@ class ArrayRef {
   }
   const T& front() const { return at(0); }
   const T& back() const { return at(size_ - 1); }
-  std::vector<T> vec() const { return std::vector<T>(begin(), end()); }
   ArrayRef slice(size_t first, size_t count) const { return ArrayRef(data_ + first, count); }
   ArrayRef slice(size_t first) const { return slice(first, size_ - first); }
   bool equals(ArrayRef other) const { return *this == other; }
@@ -71,6 +106,7 @@ class ArrayRef {
   size_t size_ = 0;
 };
 using IntArrayRef = ArrayRef<int64_t>;
+#ifndef CUPILOT_WITHOUT_VECTOR
 template <class T, unsigned = 0>
 using SmallVector = std::vector<T>;
 using DimVector = std::vector<int64_t>;
@@ -82,6 +118,7 @@ struct List : std::vector<T> {
   T get(size_t i) const { return this->at(i); }
   std::vector<T> vec() const { return *this; }
 };
+#endif
 
 enum class DeviceType : int8_t { CPU = 0, CUDA = 1 };
 constexpr DeviceType kCPU = DeviceType::CPU, kCUDA = DeviceType::CUDA;

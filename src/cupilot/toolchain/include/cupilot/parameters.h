@@ -1,14 +1,18 @@
 // Values that cross the C interface, and the types of parameters that take them.
 //
 // Parameters may be Tensor, integers, bool, float, double, std::string, c10::Scalar, c10::ScalarType, c10::Device,
-// lists (std::vector, std::array, ArrayRef, c10::List; std::tuple and std::pair of one type) and std::optional of those.  A function with other types can
-// be registered but not called.
+// lists (std::vector, std::array, ArrayRef, c10::List; std::tuple and std::pair of one type) and std::optional of
+// those.  A function with other types can be registered but not called.
+//
+// Calls are the host's alone: the compiler's pass over device code sees the values only.
 #pragma once
 
 #include <cupilot/factories.h>
 
+#ifndef CUPILOT_WITHOUT_TUPLE
 #include <array>
 #include <tuple>
+#endif
 
 extern "C" {
 
@@ -35,6 +39,7 @@ struct cupilot_value {
 };
 }
 
+#ifndef __CUDA_ARCH__
 namespace cupilot {
 
 // A type that a wrapper's parameter may have: its name, which values it takes, how it reads them, and what holds
@@ -140,16 +145,17 @@ struct Parameter<c10::ScalarType> {
 };
 
 template <class T>
-struct Parameter<std::optional<T>> {
-  using Held = std::optional<T>;
+struct Parameter<c10::optional<T>> {
+  using Held = c10::optional<T>;
   static constexpr const char* name = Parameter<T>::name;
   static bool fits(const cupilot_value& v) { return v.kind == CUPILOT_NONE || Parameter<T>::fits(v); }
-  static std::optional<T> read(const cupilot_value& v) {
+  static c10::optional<T> read(const cupilot_value& v) {
     static_assert(std::is_same_v<typename Parameter<T>::Held, T>, "an optional view is not covered");
-    return v.kind == CUPILOT_NONE ? std::nullopt : std::optional<T>(Parameter<T>::read(v));
+    return v.kind == CUPILOT_NONE ? c10::optional<T>() : c10::optional<T>(Parameter<T>::read(v));
   }
 };
 
+#ifndef CUPILOT_WITHOUT_VECTOR
 // Lists; a single value stands for a list of one.
 template <class List, class Item>
 struct ListParameter {
@@ -177,6 +183,8 @@ template <class T>
 struct Parameter<c10::ArrayRef<T>> : ListParameter<std::vector<T>, T> {};
 template <class T>
 struct Parameter<c10::List<T>> : ListParameter<c10::List<T>, T> {};
+#endif
+#ifndef CUPILOT_WITHOUT_TUPLE
 template <class T, size_t N>
 struct Parameter<std::array<T, N>> : ListParameter<std::array<T, N>, T> {
   using Base = ListParameter<std::array<T, N>, T>;
@@ -206,6 +214,7 @@ template <class... T>
 struct Parameter<std::tuple<T...>> : TupleParameter<std::tuple<T...>, T...> {};
 template <class A, class B>
 struct Parameter<std::pair<A, B>> : TupleParameter<std::pair<A, B>, A, B> {};
+#endif
 
 // What follows a parameter's name in a signature.
 template <class T, class = void>
@@ -217,7 +226,7 @@ struct Suffix<T, std::enable_if_t<Parameter<T>::is_list>> {
   static constexpr const char* text = "[]";
 };
 template <class T>
-struct Suffix<std::optional<T>> {
+struct Suffix<c10::optional<T>> {
   static constexpr const char* text = "?";
 };
 
@@ -227,3 +236,4 @@ inline const char* kind_name(const cupilot_value& v) {
 }
 
 }  // namespace cupilot
+#endif

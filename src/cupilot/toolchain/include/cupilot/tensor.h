@@ -145,6 +145,7 @@ class Tensor {
                int64_t step = 1) const;
   Tensor narrow(int64_t axis, int64_t start, int64_t length) const;
   Tensor as_strided(IntArrayRef sizes, IntArrayRef strides, optional<int64_t> offset = nullopt) const;
+#ifndef CUPILOT_WITHOUT_VECTOR
   // templates only so that the lists cost nothing where they are not used
   template <class Parts = std::vector<Tensor>>
   Parts split(int64_t length, int64_t axis = 0) const;
@@ -158,6 +159,7 @@ class Tensor {
   Parts chunk(int64_t count, int64_t axis = 0) const;
   template <class Parts = std::vector<Tensor>>
   Parts unbind(int64_t axis = 0) const;
+#endif
   Tensor view_as(const Tensor& other) const { return view(other.sizes()); }
   Tensor reshape_as(const Tensor& other) const { return reshape(other.sizes()); }
   Tensor expand_as(const Tensor& other) const { return expand(other.sizes()); }
@@ -289,8 +291,8 @@ class Tensor {
   cupilot::Shared<Body> body_;
 };
 
-inline std::optional<Device> device_of(const Tensor& tensor) {
-  return tensor.defined() ? std::optional<Device>(tensor.device()) : std::nullopt;
+inline optional<Device> device_of(const Tensor& tensor) {
+  return tensor.defined() ? optional<Device>(tensor.device()) : nullopt;
 }
 
 }  // namespace at

@@ -142,6 +142,7 @@ inline Tensor Tensor::as_strided(IntArrayRef sizes, IntArrayRef strides, optiona
   for (size_t i = 0; i < sizes.size(); ++i) changed.add(sizes[i], strides[i]);
   return with(changed);
 }
+#ifndef CUPILOT_WITHOUT_VECTOR
 template <class Parts>
 Parts Tensor::split(IntArrayRef lengths, int64_t axis) const {
   Parts parts;
@@ -171,6 +172,7 @@ Parts Tensor::unbind(int64_t axis) const {
   for (int64_t i = 0; i < size(axis); ++i) parts.push_back(select(axis, i));
   return parts;
 }
+#endif
 
 // --- the same as functions
 inline Tensor reshape(const Tensor& x, IntArrayRef sizes) { return x.reshape(sizes); }
@@ -185,6 +187,7 @@ inline Tensor narrow(const Tensor& x, int64_t axis, int64_t start, int64_t lengt
   return x.narrow(axis, start, length);
 }
 inline Tensor select(const Tensor& x, int64_t axis, int64_t index) { return x.select(axis, index); }
+#ifndef CUPILOT_WITHOUT_VECTOR
 template <class Parts = std::vector<Tensor>>
 Parts split(const Tensor& x, int64_t length, int64_t axis = 0) {
   return x.split<Parts>(length, axis);
@@ -197,6 +200,7 @@ template <class Parts = std::vector<Tensor>>
 Parts unbind(const Tensor& x, int64_t axis = 0) {
   return x.unbind<Parts>(axis);
 }
+#endif
 inline Tensor clone(const Tensor& x) { return x.clone(); }
 inline int64_t numel(const Tensor& x) { return x.numel(); }
 

@@ -11,7 +11,9 @@
 namespace at {
 
 using TensorList = ArrayRef<Tensor>;
+#ifndef CUPILOT_WITHOUT_VECTOR
 using OptionalIntArrayRef = optional<std::vector<int64_t>>;
+#endif
 
 // A range of integers, for loops.
 template <class T>
