@@ -64,18 +64,23 @@ def _count(counts: Array, squares: Array, value: Array, result: Array, rounding:
 
 def _smooth(counts: Array, squares: Array) -> Array:
     """Each bin with its neighbours, and with more of them until enough elements are in sight."""
-    below = np.concatenate([[0], counts.cumsum()])
+    below, index = np.concatenate([[0], counts.cumsum()]), np.arange(BINS)
+
+    def around(reach: Array) -> tuple[Array, Array]:
+        return np.maximum(0, index - reach), np.minimum(BINS, index + reach + 1)
+
+    # the least reach that is enough, by halving; the largest sees all bins
+    least, most = np.where(index > 0, 1, 0), np.full(BINS, BINS)  # exact zeros are often exact for everybody
+    while (least < most).any():
+        middle = (least + most) // 2
+        low, high = around(middle)
+        enough = below[high] - below[low] >= ENOUGH
+        least, most = np.where(enough, least, np.minimum(middle + 1, most)), np.where(enough, middle, most)
+    low, high = around(least)
+    count = below[high] - below[low]
     levels = np.zeros(BINS)
-    for index in range(BINS):
-        reach = 1 if index else 0  # exact zeros are often exact for everybody
-        while True:
-            low, high = max(0, index - reach), min(BINS, index + reach + 1)
-            count = below[high] - below[low]
-            if count >= ENOUGH or high - low == BINS:
-                break
-            reach += 1
-        if count:
-            levels[index] = np.sqrt(squares[low:high].sum() / count)
+    for place in np.flatnonzero(count):
+        levels[place] = np.sqrt(squares[low[place] : high[place]].sum() / count[place])
     return levels
 
 
