@@ -64,18 +64,16 @@ def _count(counts: Array, squares: Array, value: Array, result: Array, rounding:
 
 def _smooth(counts: Array, squares: Array) -> Array:
     """Each bin with its neighbours, and with more of them until enough elements are in sight."""
-    below = np.concatenate([[0], counts.cumsum()])
-    levels = np.zeros(BINS)
-    for index in range(BINS):
-        reach = 1 if index else 0  # exact zeros are often exact for everybody
-        while True:
-            low, high = max(0, index - reach), min(BINS, index + reach + 1)
-            count = below[high] - below[low]
-            if count >= ENOUGH or high - low == BINS:
-                break
-            reach += 1
-        if count:
-            levels[index] = np.sqrt(squares[low:high].sum() / count)
+    below, sums = (np.concatenate([[0], values.cumsum()]) for values in (counts, squares))
+    index, levels = np.arange(BINS), np.zeros(BINS)
+    reach = np.where(index > 0, 1, 0)  # exact zeros are often exact for everybody
+    while index.size:
+        low, high = np.maximum(0, index - reach), np.minimum(BINS, index + reach + 1)
+        count = below[high] - below[low]
+        enough = (count >= ENOUGH) | (high - low == BINS)
+        done = enough & (count > 0)
+        levels[index[done]] = np.sqrt(np.maximum(sums[high] - sums[low], 0.0)[done] / count[done])
+        index, reach = index[~enough], reach[~enough] + 1
     return levels
 
 
