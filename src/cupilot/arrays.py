@@ -1,8 +1,8 @@
 """Arrays as the program passes them around: element types by PyTorch's names, and arrays larger than memory.
 
-bfloat16 is ``ml_dtypes``' NumPy type.  A `Tiled` array is an ordinary NumPy array whose memory shows one
-small file over and over, so that a tensor of 17 GB costs what its tile costs; writing to it is private to
-the process, and costs the pages that are written.
+bfloat16 is ``ml_dtypes``' NumPy type.  A `Tiled` array is an ordinary NumPy array whose memory shows pieces of one
+small file in an order that only a key tells, so that a tensor of 17 GB costs what its tile costs; writing to it is
+private to the process, and costs the pages that are written.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ctypes
 import mmap
 import os
 import tempfile
+from collections.abc import Iterable, Iterator
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 PAGE = mmap.PAGESIZE
+PIECES = 16
+"""A piece of a file that memory shows in pieces is a so many-th of it."""
 UNSTEADY = 0.05
 """How far two runs may differ, relative to the magnitude; the order of additions stays below, a race does not."""
 
@@ -59,7 +62,7 @@ def disagreement(one: Array, other: Array, dtype: str) -> str:
 
 
 class Tiled(np.ndarray[Any, Any]):
-    """An array whose memory repeats ``tile``; what is derived from it is an ordinary array."""
+    """An array whose memory shows pieces of ``tile``; what is derived from it is an ordinary array."""
 
     tile: Array | None = None
 
@@ -67,16 +70,19 @@ class Tiled(np.ndarray[Any, Any]):
         self.tile = None
 
 
-def tiled(tile: Array, shape: tuple[int, ...]) -> Tiled:
-    """An array of ``shape`` that repeats a flat ``tile``, whose size is a whole number of pages."""
+def tiled(tile: Array, shape: tuple[int, ...], key: int) -> Tiled:
+    """An array of ``shape`` that shows pieces (see `_pieces`) of a flat ``tile``, which has a whole number of pages."""
     size = prod(shape) * tile.itemsize
     assert tile.ndim == 1
     assert tile.nbytes % PAGE == 0
+    last = np.zeros(PAGE // 8, np.uint64)
+    last[0] = key
+    content = np.concatenate([tile.view(np.uint8), last.view(np.uint8)])
     with tempfile.TemporaryFile() as file:
-        file.write(tile.tobytes())
+        file.write(content.tobytes())
         file.flush()
-        found = _repeated(file.fileno(), tile.nbytes, size).view(tile.dtype).reshape(shape).view(Tiled)
-    found.tile = tile
+        found = _shown(file.fileno(), content.nbytes, size).view(tile.dtype).reshape(shape).view(Tiled)
+    found.tile = content
     return found
 
 
@@ -90,7 +96,7 @@ class Filed(np.ndarray[Any, Any]):
 
 
 def filed(file: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Filed:
-    """An array of a file's bytes, none of which is read before it is used; a shorter file is repeated."""
+    """An array of a file's bytes, none of which is read before it is used; of a shorter file its pieces (`_pieces`)."""
     size = prod(shape) * dtype.itemsize
     with open(file, "rb") as opened:
         length = os.fstat(opened.fileno()).st_size
@@ -98,23 +104,46 @@ def filed(file: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Filed:
             raise ValueError(f"{file} has {length} bytes, and the array {size}")
         raw: Array = np.empty(0, np.uint8)
         if size:
-            raw = _repeated(opened.fileno(), length if length < size else -(-size // PAGE) * PAGE, size)
+            raw = _shown(opened.fileno(), length, size)
     found = raw.view(dtype).reshape(shape).view(Filed)
     found.file = file
     return found
 
 
-def _repeated(descriptor: int, tile_bytes: int, size: int) -> Array:
-    region = _Region(descriptor, tile_bytes, size)
+def _pieces(key: int, length: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """Which parts of a file stand where in memory that is larger than it: position, number of bytes, place in the file.
+
+    The last page of the file is not shown: it starts with a key.  A hash of the key and of a piece's number says where
+    in the file the piece begins, so that none of it can be told from what came before, and nobody has to store it.
+    The virtual GPU's runtime (``allocations.cpp``) does the same.
+    """
+    pages = length // PAGE - 1
+    piece = max(1, pages // PIECES)
+    for number, at in enumerate(range(0, size, piece * PAGE)):
+        z = (key + (number + 1) * 0x9E3779B97F4A7C15) % 2**64
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        yield at, min(piece * PAGE, size - at), (z ^ z >> 31) % (pages - piece + 1) * PAGE
+
+
+def _shown(descriptor: int, length: int, size: int) -> Array:
+    """Memory of a size that shows a file, or pieces of a file that is shorter."""
+    whole = -(-size // PAGE) * PAGE
+    pieces: Iterable[tuple[int, int, int]] = [(0, whole, 0)]
+    if length < size:
+        if length < 2 * PAGE:
+            raise ValueError(f"a file of {length} bytes has no pieces")
+        pieces = _pieces(int.from_bytes(os.pread(descriptor, 8, length - PAGE), "little"), length, whole)
+    region = _Region(descriptor, pieces, whole)
     raw: Any = (ctypes.c_uint8 * size).from_address(region.address)
     raw._region = region  # the mapping lives as long as the array that shows it
     return np.frombuffer(raw, dtype=np.uint8)
 
 
 class _Region:
-    """One file mapped over and over into one range of addresses."""
+    """Pieces of one file mapped into one range of addresses."""
 
-    def __init__(self, descriptor: int, tile_bytes: int, size: int) -> None:
+    def __init__(self, descriptor: int, pieces: Iterable[tuple[int, int, int]], size: int) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._map, self._unmap = libc.mmap, libc.munmap
         self._map.restype = ctypes.c_void_p
@@ -122,12 +151,11 @@ class _Region:
             ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
         )  # fmt: skip
         self._unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-        self.size = -(-size // PAGE) * PAGE
+        self.size = size
         access, private, fixed, lazy = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE, 0x10, 0x4000
         self.address = self._address(self._map(None, self.size, access, private | mmap.MAP_ANONYMOUS | lazy, -1, 0))
-        for start in range(0, self.size, tile_bytes):
-            length = min(tile_bytes, self.size - start)
-            self._address(self._map(self.address + start, length, access, private | fixed | lazy, descriptor, 0))
+        for start, length, place in pieces:
+            self._address(self._map(self.address + start, length, access, private | fixed | lazy, descriptor, place))
 
     @staticmethod
     def _address(result: int | None) -> int:

@@ -12,6 +12,7 @@ import torch
 
 from cupilot.errors import TaskError
 from cupilot.tasks import KINDS, Case, load_task, make_case, scaled_tasks
+from cupilot.tasks.load import task_from_source
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LINEAR = """
@@ -167,7 +168,7 @@ def test_one_hot_constant_denormal_and_permuted() -> None:
     def first(kind: str) -> np.ndarray:
         return _matmul_case(kind, 3).arguments[0]
 
-    assert (first("one-hot").sum(axis=1) == 1).all()
+    assert (np.count_nonzero(first("one-hot"), axis=1) == 1).all()
     assert np.unique(first("constant")).size == 1
     assert ((np.abs(first("denormal")) < np.finfo(np.float32).tiny) & (first("denormal") != 0)).mean() > 0.4
     own, permuted = first("own"), first("permuted")
@@ -220,3 +221,42 @@ def test_parameters_are_rounded_to_the_precision_too(task_file) -> None:
     fine, coarse = (make_case(load_task(path, precision), "normal", 0) for precision in ("fp32", "tf32"))
     errors = [float(case.expectation(0, None).errors.max()) for case in (fine, coarse)]
     assert errors[1] > 100 * errors[0]
+
+
+DROPOUT = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+        {mode}
+    def forward(self, x):
+        return self.drop(x) + {more}
+def get_inputs():
+    return [torch.randn(16, 64)]
+"""
+
+
+@pytest.mark.parametrize(("mode", "more"), [("pass", "x"), ("self.eval()", "torch.rand_like(x)")])
+def test_a_module_that_draws_random_numbers_is_the_tasks_fault(mode: str, more: str) -> None:
+    task = task_from_source(DROPOUT.format(mode=mode, more=more), "dropout", "fp32", where="dropout")
+    with pytest.raises(TaskError, match="dropout: the module draws random numbers"):
+        make_case(task, "normal", 1)
+
+
+def test_dropout_that_is_switched_off_is_fine() -> None:
+    task = task_from_source(DROPOUT.format(mode="self.eval()", more="x"), "dropout", "fp32", where="dropout")
+    case = make_case(task, "normal", 1)
+    assert np.array_equal(case.expected[0], 2 * case.arguments[0].astype(np.float64))
+
+
+def test_inputs_leave_the_range_of_fp16_unless_it_is_asked_for() -> None:
+    source = DROPOUT.format(mode="self.eval()", more="x")
+    for precision, beyond in (("fp32", True), ("tf32", True), ("bf16", True), ("fp16", False)):
+        task = task_from_source(source, "range", precision, where="range")
+        large, single = (np.abs(make_case(task, kind, 3).arguments[0]) for kind in ("large", "one-hot"))
+        assert (large.max() > 70000) == beyond
+        smallest = single[single > 0].min()
+        assert (smallest < 2.0**-24) == beyond
+        assert single.max() == 1

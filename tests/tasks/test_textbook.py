@@ -45,6 +45,15 @@ def test_products_are_those_of_one_accumulator(x: torch.Tensor) -> None:
     assert 0.5 * real < disturbed(torch.matmul, x, weight) < 2 * real
 
 
+def test_equal_terms_round_alike() -> None:
+    real = []
+    for value in np.random.default_rng(2).random(64, dtype=np.float32):
+        x = np.full((1, 4000), value)
+        real.append(apart(np.add.accumulate(x, axis=1, dtype=np.float32)[:, -1], torch.from_numpy(x).double().sum(1)))
+    x = torch.full((4096, 4000), 0.5)
+    assert 0.5 * np.median(real) < disturbed(lambda v: v.sum(1), x) < 4 * np.max(real)
+
+
 def test_scans_carry_their_errors_along() -> None:
     real = apart(np.add.accumulate(X.numpy(), axis=1, dtype=np.float32), X.double().cumsum(1))
     assert 0.5 * real < disturbed(lambda v: v.cumsum(1), X) < 2 * real

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from ptxkit import INDEX, Address, Bench, Blank, pointer
 
+from cupilot.arrays import filed, tiled
 from cupilot.contracts import Built, Call, Device, Outcome
 from cupilot.devices.virtual import VirtualDevice
 from cupilot.errors import MachineError
@@ -87,11 +88,19 @@ def private_bytes() -> int:
     return int(re.search(r"RssAnon:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
 
 
-def test_a_short_file_fills_a_buffer_again_and_again(bench: Bench, tmp_path: Path) -> None:
+def test_pieces_of_a_short_file_fill_a_buffer(bench: Bench, tmp_path: Path) -> None:
     length, size = 64 << 20, 16 << 30
-    content = np.arange(length // 4, dtype=np.uint32)
-    content.tofile(tmp_path / "file")
+    shown = tiled(np.arange(length // 4, dtype=np.uint32), (size // 4,), key=0x123456789ABCDEF)
+    assert shown.tile is not None
+    shown.tile.tofile(tmp_path / "file")
+    content = filed(tmp_path / "file", shown.shape, shown.dtype)
     places = [0, 4, length - 4, length, 17 * length + 4096, size - 4]
+    wanted = [int(shown[place // 4]) for place in places]
+    assert [int(content[place // 4]) for place in places] == wanted
+    first = np.asarray(shown[: length // 4])
+    for start in range(length // 4, size // 4, 500_000_003):  # nowhere like at the same place of the first tile
+        part = np.asarray(shown[start : start + 100_000])
+        assert (part != np.resize(np.roll(first, -(start % first.size)), part.size)).mean() > 0.5
     threads = {"threads": len(places)}
     offsets = np.array(places, np.uint64)
     bench.clean(FETCH, offsets, np.zeros(1, np.uint32), Blank(4), threads=1)  # translated before memory is counted
@@ -100,11 +109,11 @@ def test_a_short_file_fills_a_buffer_again_and_again(bench: Bench, tmp_path: Pat
     assert bench.machine.view(address, (size // 4,), content.dtype)[::4_000_037].sum() > 0
     assert private_bytes() - before < 1 << 20
     (_, out) = bench.clean(FETCH, offsets, Address(address), Blank(4 * len(places)), **threads)
-    assert out.view(np.uint32).tolist() == [place % length // 4 for place in places]
+    assert out.view(np.uint32).tolist() == wanted
     # what was written stays where it was written
     (_, out) = bench.clean(FETCH, offsets, Address(address), Blank(4 * len(places)), **threads)
     assert out.view(np.uint32).tolist() == [7] * len(places)
-    assert bench.machine.view(address + 2 * length, (2,), content.dtype).tolist() == [0, 1]
+    assert bench.machine.view(address + 2 * length, (2,), content.dtype).tolist() == shown[length // 2 :][:2].tolist()
     assert private_bytes() - before < 64 << 20
     bench.machine.free(address)
 
@@ -112,13 +121,13 @@ def test_a_short_file_fills_a_buffer_again_and_again(bench: Bench, tmp_path: Pat
 def test_a_file_that_does_not_end_with_a_page_cannot_be_repeated(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "odd").write_bytes(bytes(5000))
     bench.machine.free(bench.machine.map_file(tmp_path / "odd", 5000))
-    with pytest.raises(MachineError, match="5000 bytes, which cannot be repeated to fill 5001"):
+    with pytest.raises(MachineError, match="5000 bytes, which cannot fill 5001"):
         bench.machine.map_file(tmp_path / "odd", 5001)
     assert bench.machine._library.vgc_map_file(str(tmp_path / "odd").encode(), 5001) == 0
 
 
 def test_many_repeated_files_leave_no_mappings_behind(bench: Bench, tmp_path: Path) -> None:
-    (tmp_path / "page").write_bytes(bytes(4096))
+    (tmp_path / "page").write_bytes(bytes(2 * 4096))
     before = len(Path("/proc/self/maps").read_text().splitlines())
     for _ in range(20):
         bench.machine.free(bench.machine.map_file(tmp_path / "page", 4 << 20))

@@ -6,7 +6,7 @@ parameters anew; masks and integers are drawn anew within what the file's own va
 
 A `Case` is whole, or it is known in *slices* (see `slices`): then its inputs may be larger than memory, and
 references are made for those slices only that somebody asks for.
-Not covered: modules that draw random numbers.
+A module that draws random numbers is a `TaskError`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cupilot.arrays import PAGE, Array, Tiled, dtype_of, float_limits, is_floating, tiled
+from cupilot.errors import TaskError
 from cupilot.records import Argument, Scalar, Task, TensorSpec
 from cupilot.tasks.bind import constructor_values, evaluate_expressions
-from cupilot.tasks.draw import DRAWS, KINDS, SPECIAL
+from cupilot.tasks.draw import DRAWS, HALF_DRAWS, KINDS, SPECIAL
 from cupilot.tasks.execute import build_model, draw_inputs, init_inputs, isolated, run_model, run_source
 from cupilot.tasks.magnitude import ENOUGH, error_by_magnitude, root_mean_square
+from cupilot.tasks.operators import operator
 from cupilot.tasks.structure import Structure, impose, learn_structure
 from cupilot.tasks.tensors import round_to, to_array, to_tensor
 
@@ -38,12 +40,19 @@ if TYPE_CHECKING:
 
 TILE_FROM_BYTES = 1 << 30
 TILE_PAGES = 16411
-"""A prime, so that rows of usual lengths do not repeat together with the tile; 67 MB."""
+"""67 MB, of which larger tensors show pieces (`arrays.tiled`)."""
 WOBBLE = 2.0**-24
 """Inputs known to one rounding of float32: what that does to the results is nobody's fault."""
 
 MOST_EVALUATIONS = 8
 """Of the textbook formula, where there are few results."""
+
+RANDOM = frozenset({
+    "dropout", "native_dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "bernoulli", "rrelu",
+    "rrelu_with_noise", "rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm", "normal",
+    "uniform", "exponential", "multinomial", "fractional_max_pool2d",
+})  # fmt: skip
+"""Operators that may draw random numbers."""
 
 Value = Array | Scalar | None | tuple[Any, ...]
 AS_MODULE = "<module>"
@@ -204,6 +213,7 @@ def make_case(task: Task, kind: str, seed: int, structures: Sequence[Structure |
         drawn = draw_case(task, kind, seed, structures, positive=positive)
         noted, noted_single = _choices(task), _choices(task)
         expected = wide_results(drawn, drawn.inputs, noted)
+        _see_that_it_is_determined(drawn, expected)
         # logarithms, roots and the like: the operator is meant for positive numbers
         strange = kind not in ("own", "permuted", *SPECIAL) and not _mostly_finite(expected)
         if positive or not strange:
@@ -212,6 +222,19 @@ def make_case(task: Task, kind: str, seed: int, structures: Sequence[Structure |
     native = native_results(drawn, drawn.inputs, noted_single)
     choices = noted.found(expected, noted_single) if noted is not None else ()
     return Case(drawn, expected, native, rounded_results(drawn), textbook_results(drawn), choices)
+
+
+def _see_that_it_is_determined(drawn: Drawn, expected: Sequence[Array]) -> None:
+    """A module that draws random numbers (dropout in training) has no results to compare with."""
+    names = {operator(op.target).name for op in drawn.task.graph}
+    if names and not names & RANDOM:
+        return
+    again = wide_results(replace(drawn, seed=drawn.seed + 1), drawn.inputs)
+    if not all(map(np.array_equal, expected, again, [other.dtype.kind == "f" for other in again])):
+        raise TaskError(
+            f"{drawn.task.name}: the module draws random numbers, so the same inputs give other results each time and"
+            f" no kernel can be compared with it (dropout: call eval() in the constructor, or leave it out)"
+        )
 
 
 def _choices(task: Task) -> Choices | None:
@@ -318,12 +341,13 @@ class _InputDrawing:
         if spec.bytes < TILE_FROM_BYTES or not structure.is_local:
             return to_tensor(draw(spec.shape, structure, dtype))
         tile = draw((TILE_PAGES * PAGE // dtype.itemsize,), structure, dtype)
-        large = tiled(tile, spec.shape)
+        large = tiled(tile, spec.shape, int(self._rng.integers(2**63)))
         self.tiles[large.ctypes.data] = large
         return to_tensor(large)
 
     def _values(self, shape: tuple[int, ...], structure: Structure, dtype: np.dtype[Any]) -> Array:
-        values = DRAWS[self._kind](self._rng, shape)
+        narrow = self._task.precision == "fp16" or dtype == np.float16
+        values = (HALF_DRAWS if narrow else DRAWS)[self._kind](self._rng, shape)
         if self._positive:
             values = np.abs(values)
             np.maximum(values, np.float32(1e-3), out=values)

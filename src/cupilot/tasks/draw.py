@@ -3,11 +3,11 @@
 ==========  ==========================================================================================
 own         what the task file's ``get_inputs`` draws
 normal      standard normal, both signs
-large       the same times 64: an exponential without a maximum taken off overflows
+large       the same times 2^20, or 64 where fp16 must hold it: exponentials without a maximum taken off overflow
 wide        both signs, magnitudes evenly spread over e^-8 .. e^8
 constant    one value everywhere; sums of it are exact
 planted     extrema of both signs, some in every quarter of every axis, over a faint background
-one-hot     zero but for a single one in every row
+one-hot     zero but for a single number in every row: one, or less than the smallest normal one of fp16
 permuted    the file's own values in another order
 denormal    every other number below the smallest normal one
 nan         normal with some NaN in every quarter of every axis
@@ -30,7 +30,9 @@ Draw = Callable[[np.random.Generator, Shape], Array]
 
 SPARSE, RARE = 64, 1024
 """One element in so many is planted; NaN and infinity are rarer, because they spoil whole rows."""
-LARGE = 64.0
+LARGE, LARGE_HALF = 2.0**20, 64.0
+TINY = 3 * 2.0**-26
+"""What fp16 cannot tell from zero, or from its smallest number."""
 EXTREME = 48.0
 """Large beside the background, small enough for the exponential of float32, and for fp16."""
 
@@ -41,6 +43,10 @@ def normal(rng: np.random.Generator, shape: Shape) -> Array:
 
 def large(rng: np.random.Generator, shape: Shape) -> Array:
     return np.float32(LARGE) * normal(rng, shape)
+
+
+def large_half(rng: np.random.Generator, shape: Shape) -> Array:
+    return np.float32(LARGE_HALF) * normal(rng, shape)
 
 
 def wide(rng: np.random.Generator, shape: Shape) -> Array:
@@ -68,10 +74,19 @@ def planted(rng: np.random.Generator, shape: Shape) -> Array:
 
 
 def one_hot(rng: np.random.Generator, shape: Shape) -> Array:
+    return _single(rng, shape, (1.0, TINY))
+
+
+def one_hot_half(rng: np.random.Generator, shape: Shape) -> Array:
+    return _single(rng, shape, (1.0,))
+
+
+def _single(rng: np.random.Generator, shape: Shape, choices: Sequence[float]) -> Array:
     values = np.zeros(shape, np.float32)
     if values.size:
         rows = values.reshape(-1, shape[-1] if shape else 1)
-        rows[np.arange(rows.shape[0]), rng.integers(0, rows.shape[1], rows.shape[0])] = 1.0
+        places = rng.integers(0, rows.shape[1], rows.shape[0])
+        rows[np.arange(rows.shape[0]), places] = rng.choice(np.array(choices, np.float32), rows.shape[0])
     return values
 
 
@@ -95,7 +110,7 @@ def infinity(rng: np.random.Generator, shape: Shape) -> Array:
 
 
 def mixed(rng: np.random.Generator, shape: Shape) -> Array:
-    return _stretches(rng, shape, (normal, large, constant, planted, one_hot))
+    return _stretches(rng, shape, (normal, large_half, constant, planted, one_hot_half))
 
 
 def special(rng: np.random.Generator, shape: Shape) -> Array:
@@ -134,6 +149,8 @@ DRAWS: dict[str, Draw] = {
     "normal": normal, "large": large, "wide": wide, "constant": constant, "planted": planted, "one-hot": one_hot,
     "denormal": denormal, "nan": nan, "infinity": infinity, "mixed": mixed, "special": special,
 }  # fmt: skip
+HALF_DRAWS = DRAWS | {"large": large_half, "one-hot": one_hot_half}
+"""The same within the range of fp16."""
 KINDS = (
     "own", "normal", "large", "wide", "constant", "planted", "one-hot", "permuted", "denormal", "nan", "infinity",
     "mixed", "special",

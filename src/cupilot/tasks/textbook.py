@@ -28,6 +28,9 @@ ONE = ROUNDING / sqrt(3)
 CHAIN = 16384
 """Terms that one accumulator adds up; longer sums have several."""
 
+ALIKE = 1e-9
+"""How far from equal the terms of a sum may be, as a share of their square, for their roundings to be alike."""
+
 EXACT = frozenset({
     "neg", "abs", "sign", "relu", "clamp", "clamp_min", "clamp_max", "hardtanh", "relu6", "threshold",
     "max", "min", "amax", "amin", "maximum", "minimum", "fmax", "fmin", "aminmax", "where", "masked_fill", "gather",
@@ -158,7 +161,11 @@ def _sum_error(total: Tensor, squares: Tensor, terms: int) -> Tensor:
     """Root mean square error of a sum with this result and this sum of the terms' squares."""
     chain = min(terms, CHAIN)
     sums = max(1.0, terms / chain)
-    return torch.square(total).mul_(chain / (3 * sums)).add_(squares, alpha=chain / 6).sqrt_().mul_(ONE)
+    square = torch.square(total)
+    # equal terms round the same way each time: half of the additions are off by the same part of a rounding
+    equal = squares * terms - square <= ALIKE * square
+    alike = square * (chain * chain / 4) * equal
+    return square.mul_(chain / (3 * sums)).add_(squares, alpha=chain / 6).add_(alike).sqrt_().mul_(ONE)
 
 
 def _sum(mode: Float32Roundings, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

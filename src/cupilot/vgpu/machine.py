@@ -301,12 +301,12 @@ class Machine:
     def map_file(self, path: Path, size: int) -> int:
         """A device buffer with a file's content; pages are read when a kernel touches them.
 
-        A file that is shorter than ``size`` is repeated over and over, and takes no more memory than once until it is
-        written to; its length must then be a multiple of the page size.
+        Of a file that is shorter than ``size``, pieces are shown (see `cupilot.arrays`); it takes no more memory than
+        once until it is written to, and its length must then be a multiple of the page size.
         """
         length = path.stat().st_size
-        if length < size and (length == 0 or length % PAGE_BYTES):
-            raise MachineError(f"{path} has {length} bytes, which cannot be repeated to fill {size}")
+        if length < size and (length < 2 * PAGE_BYTES or length % PAGE_BYTES):
+            raise MachineError(f"{path} has {length} bytes, which cannot fill {size}")
         address = int(self._library.vgc_map_file(str(path).encode(), size))
         if not address:
             raise MemoryError(f"{size} bytes of device memory")

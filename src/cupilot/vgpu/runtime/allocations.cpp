@@ -227,19 +227,32 @@ extern "C" u32 vgc_store_launches(u64 address) {
     return a ? a->store_launches : 0;
 }
 
-// A buffer backed by a file: pages are read when they are touched, and changes stay private. A file that is shorter than
-// the buffer is repeated; its length must then be one of whole pages.
+constexpr u64 PIECES = 16;  // a piece is a so many-th of a file
+
+// Where in a file of so many pages a piece of it begins that memory shows (cupilot/arrays.py).
+static u64 place_of_piece(u64 key, u64 number, u64 pages, u64 piece) {
+    u64 z = key + (number + 1) * 0x9e3779b97f4a7c15ull;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return (z ^ z >> 31) % (pages - piece + 1) * PAGE;
+}
+
+// A buffer backed by a file: pages are read when they are touched, and changes stay private. Of a file that is shorter
+// than the buffer, pieces are shown in an order that its last page tells; its length must then be one of whole pages.
 extern "C" u64 vgc_map_file(const char* path, u64 bytes) {
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return 0;
     struct stat known{};
     u64 length = fstat(file, &known) ? 0 : (u64)known.st_size;
-    bool fits = length >= bytes || (length && length % PAGE == 0);
+    bool fits = length >= bytes || (length >= 2 * PAGE && length % PAGE == 0), whole = length >= bytes;
+    u64 pages = whole ? 0 : length / PAGE - 1, step = whole ? bytes : std::max<u64>(1, pages / PIECES) * PAGE, key = 0;
+    if (fits && !whole && pread(file, &key, sizeof key, (off_t)(length - PAGE)) != sizeof key) fits = false;
     u64 address = fits ? allocate(bytes, "argument") : 0;
     Opened opened;
-    for (u64 at = 0; address && at < bytes; at += length) {
-        void* p = mmap((void*)(address + at), std::min(length, bytes - at), PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0);
+    for (u64 at = 0, number = 0; address && at < bytes; at += step, number++) {
+        u64 place = whole ? 0 : place_of_piece(key, number, pages, step / PAGE);
+        void* p = mmap((void*)(address + at), std::min(step, bytes - at), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, (off_t)place);
         if (p == MAP_FAILED) release(address), address = 0;
     }
     close(file);
