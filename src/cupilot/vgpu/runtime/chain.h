@@ -41,7 +41,7 @@ struct BlockTime {
     u64 way(u32 warp) const;
     u64 now() const;
     // Whether a warp does nothing but look at a word until it changes.
-    bool polls(u32 warp) const { return meetings && vain[warp] >= POLLS; }
+    bool polls(u32 warp, bool parted) const { return meetings && vain[warp] >= (parted ? 8 * POLLS : POLLS); }
 
     static constexpr u32 POLLS = 64;
 };
