@@ -158,3 +158,13 @@ def test_short_chains_do_not_grow_with_the_grid() -> None:
     assert chain(1000.0, 2, 10_000, 100) == {"chain_cycles": 1000.0, "chain_hops": 2.0}
     assert chain(1000.0, 90, 10_000, 100) == {"chain_cycles": 100_000.0, "chain_hops": 9000.0}
     assert chain(1000.0, 0, 10_000, 100) == {}
+
+
+# the same, but whoever waits wants the second value
+SECOND = LOOK_BACK.replace("setp.eq.u32 %p1, %r4, 0;", "setp.ne.u32 %p1, %r4, 2;")
+
+
+def test_who_waits_for_the_second_value_waits_in_a_chain(bench: Bench) -> None:
+    launch = launched(bench, SECOND, np.zeros(500, np.uint32), grid=500)
+    assert launch.counter("chain_hops") > 490
+    assert launch.counter("chain_cycles") > 490 * handover_cycles(load_spec("a100-80gb"))

@@ -212,7 +212,8 @@ static void count_parts(Context* c, u32 site, Space space, const u64* address, u
 // Who takes a lock or waits for a turn finds what another block left there; who only adds to it does not wait.
 template <class Operation>
 static void meet_word(Context* c, const Warp* w, u64 place, bool changed) {
-    meet(c, w, &place, 1, !changed ? Meeting::LOOK : Operation::WAITS ? Meeting::TAKE : Meeting::PASS);
+    const Meeting kind = !changed ? Meeting::LOOK : Operation::WAITS ? Meeting::TAKE : Meeting::PASS;
+    meet(c, w, &place, 1, kind, sizeof(typename Operation::Word));
 }
 
 // data: the operands of all lanes, element by element, then the second operand (cas); results replace the first.

@@ -164,9 +164,9 @@ struct Resident {
             Warp* w = warp(i);
             w->fuel = FUEL, context.counts = counts_of(i);
             state[i] = (u8)l.kernel->function(w, &context);
-            // lanes of its own may be what a warp waits for
-            bool idle = w->fuel < 0 || time.polls(i);
-            ran++, awake += state[i] != YIELDED || !idle || (l.kernel->takes_turns && w->sp);
+            // lanes of its own may be what a warp waits for: they have had their turns when it still polls
+            bool parted = l.kernel->takes_turns && w->sp, idle = (w->fuel < 0 && !parted) || time.polls(i, parted);
+            ran++, awake += state[i] != YIELDED || !idle;
             polling |= state[i] == YIELDED && w->fuel >= 0;
             if (state[i] == YIELDED && l.kernel->takes_turns && w->sp && ++w->turns % 32 == 0) change_lanes(w);
             if (state[i] == TRAPPED) trap(w);

@@ -105,6 +105,7 @@ inline void global_access(Context* c, Warp* w, u32 site, const u64* address, u32
         check_read(c, w, site, s, a, first, BYTES);
     }
     if (s.relaxed) a->watched = true;
-    if (s.relaxed || (STORE && a->watched)) meet(c, w, address, mask, STORE ? Meeting::PUT : Meeting::LOOK);
     move_pattern<W, V, STORE>(s, data, [address](int i) { return address[i]; });
+    if (s.relaxed || (STORE && a->watched))
+        meet(c, w, address, mask, STORE ? Meeting::PUT : Meeting::LOOK, BYTES, STORE ? nullptr : data, W);
 }
