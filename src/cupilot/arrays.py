@@ -95,8 +95,32 @@ class Filed(np.ndarray[Any, Any]):
         self.file = None
 
 
-def filed(file: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Filed:
-    """An array of a file's bytes, none of which is read before it is used; of a shorter file its pieces (`_pieces`)."""
+def strides_of(array: Array) -> tuple[int, ...]:
+    """Strides in elements; none of an array that is dense and row-major."""
+    return () if array.flags.c_contiguous else tuple(stride // array.itemsize for stride in array.strides)
+
+
+def memory_of(array: Array) -> Array:
+    """The bytes from an array's first element to its last, whatever lies between them; strides are not negative."""
+    if array.flags.c_contiguous:
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    steps = zip(array.shape, array.strides, strict=True)
+    span = 1 + sum((size - 1) * stride for size, stride in steps) // array.itemsize if array.size else 0
+    flat = np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,), writeable=False)
+    return np.ascontiguousarray(flat).view(np.uint8)
+
+
+def filed(file: Path, shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...] = ()) -> Filed:
+    """An array of a file's bytes, none of which is read before it is used; of a shorter file its pieces (`_pieces`).
+
+    Of a strided array (strides in elements) the file has all bytes from the first element to the last.
+    """
+    if strides:
+        span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if prod(shape) else 0
+        steps = tuple(stride * dtype.itemsize for stride in strides)
+        found = np.lib.stride_tricks.as_strided(filed(file, (span,), dtype), shape, steps).view(Filed)
+        found.file = file
+        return found
     size = prod(shape) * dtype.itemsize
     with open(file, "rb") as opened:
         length = os.fstat(opened.fileno()).st_size

@@ -102,3 +102,48 @@ def test_small_tasks_stand_for_themselves(task_file) -> None:
     assert all(size % 2 for size in _input_shapes(odd_version)[0])
     fixed = replace(task, source=task.source.replace("N = 64\nM = 64", "N = M = 8"))
     assert scaled_tasks(fixed) == (fixed,)
+
+
+@pytest.mark.parametrize(
+    ("top", "init", "body", "shape", "divides"),
+    [
+        (
+            "batch, channels, filters, side, groups = 32, 96, 192, 64, 4\n",
+            "self.conv = torch.nn.Conv2d(channels, filters, 3, groups=groups)",
+            "self.conv(x)",
+            "batch, channels, side, side",
+            4,
+        ),
+        (
+            "batch, length, width, heads = 64, 128, 768, 12\n",
+            "self.attention = torch.nn.MultiheadAttention(width, heads, bias=False, batch_first=True)",
+            "self.attention(x, x, x, need_weights=False)[0]",
+            "batch, length, width",
+            12,
+        ),
+        (
+            "batch, channels, side, groups = 64, 256, 64, 32\n",
+            "self.norm = torch.nn.GroupNorm(groups, channels)",
+            "self.norm(x)",
+            "batch, channels, side, side",
+            1,
+        ),
+    ],
+    ids=["grouped convolution", "heads", "many groups"],
+)
+def test_versions_keep_what_has_to_divide(
+    tmp_path: Path, top: str, init: str, body: str, shape: str, divides: int
+) -> None:
+    text = (
+        f"import torch\n{top}class Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        {init}\n    def forward(self, x):\n        return {body}\n"
+        f"def get_inputs():\n    return [torch.rand({shape})]\n"
+    )
+    path = tmp_path / "sample.py"
+    path.write_text(text)
+    versions = scaled_tasks(load_task(path))
+    assert len(versions) == 2
+    odd = _input_shapes(versions[1])[0]
+    widths = [size for size in odd if size % 2 == 0]
+    assert all(size % divides == 0 for size in widths)
+    assert any(size % 2 for size in odd)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array, Filed, Tiled, dtype_of
+from cupilot.arrays import Array, Filed, Tiled, dtype_of, memory_of, strides_of
 from cupilot.contracts import Built, Call, Device, Outcome, Output
 from cupilot.devices.job import Answer, Job, JobArgument, JobCall
 from cupilot.gpu import GpuSpec, load_spec, spec_names
@@ -146,7 +146,7 @@ class VirtualDevice:
 
     def _argument(self, value: Any) -> JobArgument:
         if isinstance(value, np.ndarray):
-            return JobArgument(str(self._file(value)), TensorSpec(value.shape, str(value.dtype)))
+            return JobArgument(str(self._file(value)), TensorSpec(value.shape, str(value.dtype), strides_of(value)))
         if isinstance(value, (list, tuple)):
             return JobArgument(items=tuple(self._argument(item) for item in value))
         return JobArgument(value=value)
@@ -162,7 +162,7 @@ class VirtualDevice:
             if id(array) not in self._files:
                 path = Path(self._scratch.name) / f"array{self._written}"
                 tile = array.tile if isinstance(array, Tiled) else None
-                np.ascontiguousarray(array if tile is None else tile).reshape(-1).view(np.uint8).tofile(path)
+                memory_of(array if tile is None else tile).tofile(path)
                 self._files[id(array)] = path
                 self._written += 1
                 # may run at any moment, so it takes no lock: each step is one operation of a dictionary or a file

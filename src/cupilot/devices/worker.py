@@ -12,7 +12,6 @@ import json
 import sys
 import time
 from dataclasses import replace
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +106,8 @@ class Worker:
             return [self._value(item, tensors) for item in argument.items]
         if argument.tensor is None:
             return argument.value
-        value = TensorValue.dense(self._buffers.filled(Path(argument.file), argument.tensor.bytes), argument.tensor)
+        address = self._buffers.filled(Path(argument.file), argument.tensor.memory_bytes)
+        value = TensorValue.at(address, argument.tensor)
         tensors.append((value, argument.file))
         return value
 
@@ -211,7 +211,7 @@ def _launch_failure(machine: Machine) -> Failure | None:
 
 def _input_failure(machine: Machine, tensors: list[tuple[TensorValue, str]]) -> Failure | None:
     for number, (value, file) in enumerate(tensors):
-        size = prod(value.shape) * ITEM_BYTES[value.dtype]
+        size = value.bytes
         if not size or not machine.stored(value.pointer):
             continue
         given = np.fromfile(file, np.uint8)

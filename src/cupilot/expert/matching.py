@@ -34,6 +34,9 @@ class Problem:
 
 def match(task: Task, recipes: Sequence[Recipe]) -> Problem:
     """The first recipe that matches; `UnmatchedTask` says which operator prevents it, and what to do."""
+    strided = next((argument.name for argument in task.arguments if argument.tensor and argument.tensor.strides), "")
+    if strided:
+        raise UnmatchedTask(f"the expert has no recipe for {task.name}: its input {strided} is strided; {ADVICE}")
     found = [module.read(Graph(task)) for module in forms().values()] if task.graph else []
     why = [text for text in found if isinstance(text, str) and text]
     for form in (each for each in found if isinstance(each, Form)):

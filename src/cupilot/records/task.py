@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -17,21 +18,44 @@ ITEM_BYTES = {
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Shape and element type of a tensor; always dense and row-major here."""
+    """Shape and element type of a tensor; ``strides`` in elements, none for a dense and row-major one."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
+    strides: tuple[int, ...] = ()
 
     @property
     def elements(self) -> int:
         return prod(self.shape)
 
     @property
+    def span(self) -> int:
+        """Elements of memory from the first to the last; an expanded tensor has fewer than elements."""
+        return span_of(self.shape, self.strides) if self.strides else self.elements
+
+    @property
     def bytes(self) -> int:
-        return self.elements * ITEM_BYTES[self.dtype]
+        """What has to be moved to see all of it once."""
+        return min(self.elements, self.span) * ITEM_BYTES[self.dtype]
+
+    @property
+    def memory_bytes(self) -> int:
+        """From the first element to the last."""
+        return self.span * ITEM_BYTES[self.dtype]
 
     def __str__(self) -> str:
-        return "x".join(map(str, self.shape)) + ":" + self.dtype
+        strided = f" (strides {', '.join(map(str, self.strides))})" if self.strides else ""
+        return "x".join(map(str, self.shape)) + ":" + self.dtype + strided
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major, in elements."""
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def span_of(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last of a tensor."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if prod(shape) else 0
 
 
 @dataclass(frozen=True)

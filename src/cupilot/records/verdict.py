@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import geometric_mean
+
 from cupilot.numbers import ratio
 from cupilot.records.evaluation import Evaluation
 from cupilot.text import one_line
@@ -16,6 +19,24 @@ def verdict_sentence(evaluation: Evaluation) -> str:
         return f"rejected ({failure.stage}, {failure.kind}): {one_line(failure.message)}"
     scope = f" for the task; {evaluation.scope}" if evaluation.scope is not None else ""
     return f"correct{scope}; {speed_sentence(evaluation)}"
+
+
+def bundle_sentence(evaluations: Sequence[Evaluation]) -> str:
+    """One kernel at several shapes: right only if it is right at all of them, with the geometric mean of its times."""
+    wrong = [evaluation for evaluation in evaluations if not evaluation.correct]
+    if wrong:
+        many = f"{len(wrong)} of {len(evaluations)} shapes"
+        return f"rejected for {many}, first {wrong[0].task}: {verdict_sentence(wrong[0])}"
+    speedup = mean_speedup(evaluations)
+    mean = "PyTorch's time is unknown" if speedup is None else f"geometric mean {ratio(speedup)} vs PyTorch eager"
+    return f"correct for all {len(evaluations)} shapes; {mean}"
+
+
+def mean_speedup(evaluations: Sequence[Evaluation]) -> float | None:
+    """Geometric mean over the shapes; None unless all of them have one."""
+    found = [evaluation.speedup for evaluation in evaluations if evaluation.correct]
+    known = [speedup for speedup in found if speedup]
+    return geometric_mean(known) if known and len(known) == len(evaluations) else None
 
 
 def speed_sentence(evaluation: Evaluation) -> str:

@@ -3,7 +3,7 @@
 from cupilot.records import PRECISIONS
 from cupilot.tasks.case import Case, Expectation, draw_case, learn_structures, make_case
 from cupilot.tasks.draw import KINDS
-from cupilot.tasks.process import begin_task, load_source, load_task
+from cupilot.tasks.process import begin_task, load_source, load_task, task_texts
 from cupilot.tasks.scale import Probe, long_tasks, probe_tasks, scaled_tasks
 from cupilot.tasks.slices import SlicedCase, Slicing, find_slicing
 
@@ -25,4 +25,5 @@ __all__ = [
     "make_case",
     "probe_tasks",
     "scaled_tasks",
+    "task_texts",
 ]  # fmt: skip

@@ -30,7 +30,7 @@ from cupilot.tasks.execute import build_model, draw_inputs, init_inputs, isolate
 from cupilot.tasks.magnitude import ENOUGH, error_by_magnitude, root_mean_square
 from cupilot.tasks.operators import operator
 from cupilot.tasks.structure import Structure, impose, learn_structure
-from cupilot.tasks.tensors import round_to, to_array, to_tensor
+from cupilot.tasks.tensors import restrided, round_to, to_array, to_strided_array, to_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +71,7 @@ class Drawn:
     init: Mapping[str, Any] = field(default_factory=dict)
     init_inputs: tuple[Any, ...] = ()
     tiles: dict[int, Tiled] = field(default_factory=dict)
-    _arrays: dict[tuple[int, tuple[int, ...]], Array] = field(default_factory=dict)
+    _arrays: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Array] = field(default_factory=dict)
     _bound: dict[str, tuple[Value, ...]] = field(default_factory=dict)
 
     @property
@@ -111,12 +111,12 @@ class Drawn:
             return tuple(self._value(item) for item in value)
         if not isinstance(value, torch.Tensor):
             return value  # type: ignore[no-any-return]
-        key = (value.data_ptr(), tuple(value.shape))
+        key = (value.data_ptr(), tuple(value.shape), tuple(value.stride()))
         known = self.tiles.get(key[0])
         if known is not None and known.shape == key[1]:
             return known
         # an array is known by its identity further on, so each tensor has one
-        return self._arrays.setdefault(key, to_array(value))
+        return self._arrays.setdefault(key, to_strided_array(value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,25 +321,25 @@ class _InputDrawing:
 
     def input(self, index: int, argument: Argument) -> Any:
         """One input, as `get_inputs` would give it."""
-        import torch
 
         if argument.tensor is None:
             return argument.value
         if self._kind == "own":
             value = self._own[index]
-            return value.contiguous() if isinstance(value, torch.Tensor) else value
+            return value
         if self._kind == "permuted":
             value, structure = to_array(self._own[index]), self._structure(index)
             mixed = self._rng.permutation(value, axis=0) if value.ndim else value
             keeps = structure.zero_outside or structure.symmetric
-            return to_tensor(impose(structure, mixed, self._rng) if keeps else mixed)
+            mixed = impose(structure, mixed, self._rng) if keeps else mixed
+            return restrided(to_tensor(mixed), argument.tensor.strides)
         return self._fresh(argument.tensor, self._structure(index))
 
     def _fresh(self, spec: TensorSpec, structure: Structure) -> torch.Tensor:
         dtype = dtype_of(spec.dtype)
         draw = self._values if is_floating(dtype) else self._discrete
-        if spec.bytes < TILE_FROM_BYTES or not structure.is_local:
-            return to_tensor(draw(spec.shape, structure, dtype))
+        if spec.strides or spec.bytes < TILE_FROM_BYTES or not structure.is_local:
+            return restrided(to_tensor(draw(spec.shape, structure, dtype)), spec.strides)
         tile = draw((TILE_PAGES * PAGE // dtype.itemsize,), structure, dtype)
         large = tiled(tile, spec.shape, int(self._rng.integers(2**63)))
         self.tiles[large.ctypes.data] = large

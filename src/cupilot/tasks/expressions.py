@@ -25,7 +25,9 @@ BUILTINS["__import__"] = __import__
 def evaluate_expressions(
     text: str, inputs: Sequence[Any], model: torch.nn.Module, init: Mapping[str, Any] | None = None
 ) -> tuple[Any, ...]:
-    """The values of the expressions: tensors (contiguous), numbers, strings, None, or tuples of those.
+    """The values of the expressions: tensors, numbers, strings, None, or tuples of those.
+
+    An input keeps its strides; other tensors are contiguous.
 
     They may use ``inputs``, ``model``, ``init`` (the constructor's arguments by name), ``torch``, ``math`` and a few
     builtins.  The text is trusted like the task file; a mistake in it is a `TaskError` that names the expression.
@@ -41,7 +43,7 @@ def evaluate_expressions(
         with blamed("--args", f"{said} cannot be evaluated"):
             value = eval(compile(ast.Expression(inner), "--args", "eval"), names)
             values = tuple(value) if isinstance(node, ast.Starred) else (value,)
-        found.extend(_checked(each, said) for each in values)
+        found.extend(each if any(each is given for given in inputs) else _checked(each, said) for each in values)
     return tuple(found)
 
 

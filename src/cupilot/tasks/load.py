@@ -9,6 +9,7 @@ has the empty graph.  Not covered: models whose output shapes depend on values, 
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cupilot.errors import TaskError
@@ -64,6 +65,11 @@ def spec_of(tensor: torch.Tensor, where: str) -> TensorSpec:
     return TensorSpec(tuple(int(size) for size in tensor.shape), dtype)
 
 
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """None of a tensor that is dense and row-major, or has no elements."""
+    return () if tensor.is_contiguous() or not tensor.numel() else tuple(int(stride) for stride in tensor.stride())
+
+
 def _arguments(model: torch.nn.Module, inputs: tuple[Any, ...], where: str) -> tuple[Argument, ...]:
     """Inputs by the names of ``forward``'s parameters, then the module's parameters and buffers."""
     import torch
@@ -71,7 +77,7 @@ def _arguments(model: torch.nn.Module, inputs: tuple[Any, ...], where: str) -> t
     found: list[Argument] = []
     for name, value in zip(forward_names(model, len(inputs)), inputs, strict=True):
         if isinstance(value, torch.Tensor):
-            found.append(Argument(name, "input", tensor=spec_of(value, where)))
+            found.append(Argument(name, "input", tensor=replace(spec_of(value, where), strides=_strides(value))))
         else:
             found.append(Argument(name, "input", value=value))
     taken = {argument.name for argument in found}

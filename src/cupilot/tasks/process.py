@@ -35,6 +35,7 @@ from cupilot.sandbox.fork_server import Child, ForkServer
 from cupilot.sandbox.frames import receive_frame, send_frame
 from cupilot.sandbox.process import Limits, bare_environment
 from cupilot.tasks.bind import Binding
+from cupilot.tasks.bundle import bundled
 from cupilot.tasks.case import Expectation
 from cupilot.tasks.embed import embed_imports
 from cupilot.tasks.execute import read_source
@@ -70,10 +71,22 @@ def load_task(path: Path, precision: str = "fp32") -> Task:
 
 
 def begin_task(path: Path, precision: str = "fp32") -> TaskSource:
-    """The text of a task file, with what it imports from its own folder; its process starts, and nobody waits."""
-    source = TaskSource(name=path.stem, source=embed_imports(read_source(path), path.parent), precision=precision)
+    """The text of a task file, with what it imports from its own folder; its process starts, and nobody waits.
+
+    Of a file with several shapes it is the first one's.
+    """
+    source = replace(task_texts(path, precision)[0], name=path.stem)
     process_of(source.source).file = str(path)
     return source
+
+
+def task_texts(path: Path, precision: str = "fp32") -> tuple[TaskSource, ...]:
+    """The tasks of a file: one, or one for each of its shapes (see `bundle`); their names tell them apart."""
+    texts = bundled(embed_imports(read_source(path), path.parent), str(path))
+    names = [f"{path.stem} {text.shape}".rstrip() for text in texts]
+    return tuple(
+        TaskSource(name=name, source=text.source, precision=precision) for name, text in zip(names, texts, strict=True)
+    )
 
 
 def load_source(source: TaskSource) -> Task:

@@ -3,7 +3,8 @@
 Two versions: a round one (all sizes divided by one power of two, multiples of 32 where that is small
 enough and of less where it is not, so that equal and divisible sizes stay so) and an odd one (a different
 prime for every constant, so that a swapped axis or a missing remainder shows; where the module does not take
-that, for all but one).  Each is loaded and run before it is returned.
+that, for all but one, or odd multiples of what has to divide a size: groups, heads).  Each is loaded and run before it
+is returned, so that a version is a valid task.
 Not covered: sizes written inside functions, and constants below 32, which are mostly modes
 (kernel size, heads, an axis) and not sizes.
 """
@@ -14,6 +15,7 @@ import ast
 import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, combinations, permutations
 from math import isqrt
 
 from cupilot.errors import TaskError
@@ -32,6 +34,7 @@ ARITHMETIC = {
     ast.FloorDiv: operator.floordiv, ast.Pow: operator.pow, ast.LShift: operator.lshift,
 }  # fmt: skip
 LARGEST_SIZE = 1 << 40
+DIVISORS = (2, 4, 8, 16)
 FACTORS = (1, 4, 16, 64)
 """Multiples that kernels ask for: of a vector, of half a warp or a tensor core's tile, of a block's tile."""
 LONG_SIZE = 1024
@@ -60,7 +63,8 @@ def scaled_tasks(task: Task, limit_elements: int = 1 << 18) -> tuple[Task, ...]:
     small = _elements(task) <= limit_elements
     found = [task] if small else _first(task, _round_sizes(constants), constants, limit_elements)
     if constants:
-        found = found + _first(task, _odd_sizes(constants), constants, limit_elements)
+        odd = chain(_odd_sizes(constants), _divisible_sizes(constants, _divisors(task.source)))
+        found = found + _first(task, odd, constants, limit_elements)
     return tuple(found)
 
 
@@ -115,16 +119,22 @@ def _elements(task: Task) -> int:
 def _constants(source: str) -> tuple[_Constant, ...]:
     """Module-level assignments of integers (or of arithmetic on integers) that may be sizes."""
     found: list[_Constant] = []
+    for name, node in _integers(source):
+        number = _integer(node)
+        if number is not None and number >= SMALLEST_SIZE and node.lineno == node.end_lineno:
+            assert node.end_col_offset is not None
+            found.append(_Constant(name, number, node.lineno, node.col_offset, node.end_col_offset))
+    return tuple(found)
+
+
+def _integers(source: str) -> Iterator[tuple[str, ast.expr]]:
+    """Values that are assigned at the top of a file, with their names."""
     for statement in ast.parse(source).body:
         value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
         nodes = value.elts if isinstance(value, ast.Tuple) else [value]
         for name, node in zip(_targets(statement, len(nodes)), nodes, strict=True):
-            number = _integer(node)
-            if number is not None and number >= SMALLEST_SIZE and node is not None:
-                assert node.end_col_offset is not None
-                if node.lineno == node.end_lineno:
-                    found.append(_Constant(name, number, node.lineno, node.col_offset, node.end_col_offset))
-    return tuple(found)
+            if node is not None:
+                yield name, node
 
 
 def _targets(statement: ast.stmt, count: int) -> list[str]:
@@ -164,6 +174,13 @@ def _round_sizes(constants: tuple[_Constant, ...]) -> Iterator[tuple[int, ...]]:
     for floor in FLOORS:
         for step in range(1, STEPS):
             yield tuple(max(floor, size - size % floor) for size in (c.value >> step for c in constants))
+    # a module that insists on some of its sizes may take the others smaller
+    for kept in range(len(constants)):
+        for floor in FLOORS:
+            yield tuple(c.value if place == kept else floor for place, c in enumerate(constants))
+    for shrunk in range(len(constants)):
+        for floor in FLOORS:
+            yield tuple(floor if place == shrunk else c.value for place, c in enumerate(constants))
 
 
 def _odd_sizes(constants: tuple[_Constant, ...]) -> Iterator[tuple[int, ...]]:
@@ -177,6 +194,29 @@ def _odd_sizes(constants: tuple[_Constant, ...]) -> Iterator[tuple[int, ...]]:
         for floor in FLOORS:
             sizes = list(_primes(values, floor, STEPS, together=False))
             sizes[kept] = max(floor, 8)
+            yield tuple(sizes)
+
+
+def _divisors(source: str) -> tuple[int, ...]:
+    """Small constants of the file, such as groups and heads, which may have to divide a size; then usual ones."""
+    small = [number for _, node in _integers(source) if (number := _integer(node)) is not None]
+    found = (number for number in small if 1 < number < SMALLEST_SIZE)
+    return tuple(dict.fromkeys((*found, *DIVISORS)))
+
+
+def _divisible_sizes(constants: tuple[_Constant, ...], divisors: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Odd multiples of a divisor for one size, two or all of them and primes for the others; then of another size."""
+    values = [constant.value for constant in constants]
+    places = range(len(values))
+    some = [{place} for place in places] + [set(pair) for pair in combinations(places, 2)] + [set(places)]
+    for divisor in divisors:
+        for chosen in some:
+            primes = _primes(values, FLOORS[-1], STEPS, together=False)
+            yield tuple(size * divisor if place in chosen else size for place, size in enumerate(primes))
+    for large, small in permutations(places, 2):
+        if values[large] > values[small] and values[large] % values[small] == 0:
+            sizes = list(_primes(values, FLOORS[-1], STEPS, together=False))
+            sizes[large] = 3 * sizes[small]
             yield tuple(sizes)
 
 

@@ -163,7 +163,7 @@ class Server:
         # the case keeps its arrays, so that each is known by its identity
         key = handle, id(value)
         if key not in self._arguments:
-            self._arguments[key] = self._store.value(value)
+            self._arguments[key] = self._store.argument(value)
         return self._arguments[key]
 
     def expectation(self, handle: int, output: int, where: JobArgument) -> tuple[JobArgument, ...]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array, Filed, Tiled, dtype_of, filed
+from cupilot.arrays import Array, Filed, Tiled, dtype_of, filed, memory_of, strides_of
 from cupilot.devices.job import JobArgument
 from cupilot.errors import TaskError
 from cupilot.records import TensorSpec
@@ -39,10 +39,16 @@ class Store:
     def value(self, value: Value) -> JobArgument:
         """An argument, or a part of one; of a tiled array the tile."""
         if isinstance(value, np.ndarray):
-            return JobArgument(str(self._write(value)), TensorSpec(value.shape, str(value.dtype)))
+            dense = value if isinstance(value, Tiled) else np.ascontiguousarray(value).reshape(value.shape)
+            return JobArgument(str(self._write(dense)), TensorSpec(value.shape, str(value.dtype)))
         if isinstance(value, (list, tuple)):
             return JobArgument(items=tuple(map(self.value, value)))
         return JobArgument(value=value.item() if isinstance(value, np.generic) else value)
+
+    def argument(self, value: Array) -> JobArgument:
+        """A tensor with its strides."""
+        spec = TensorSpec(value.shape, str(value.dtype), strides_of(value))
+        return JobArgument(str(self._write(value)), spec)
 
     def expectation(self, wanted: Expectation) -> tuple[JobArgument, ...]:
         """Its fields in order."""
@@ -50,7 +56,7 @@ class Store:
 
     def _write(self, array: Array) -> Path:
         tile = array.tile if isinstance(array, Tiled) else None
-        flat = np.ascontiguousarray(array if tile is None else tile).reshape(-1).view(np.uint8)
+        flat = memory_of(array if tile is None else tile)
         path = self._folder(flat.nbytes) / f"array{self._written}"
         self._written += 1
         flat.tofile(path)
@@ -78,7 +84,7 @@ def mapped(stored: JobArgument) -> Filed:
     """The array in a file, which stays there."""
     assert stored.tensor is not None
     try:
-        return filed(Path(stored.file), stored.tensor.shape, dtype_of(stored.tensor.dtype))
+        return filed(Path(stored.file), stored.tensor.shape, dtype_of(stored.tensor.dtype), stored.tensor.strides)
     except (OSError, ValueError):
         raise TaskError(ALTERED) from None
 

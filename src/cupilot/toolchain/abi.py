@@ -10,11 +10,11 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 
 from cupilot.errors import CupilotError
 from cupilot.records import ITEM_BYTES, Scalar, TensorSpec
+from cupilot.records.task import dense_strides, span_of
 
 MAX_DIMENSIONS = 8
 MAX_RESULTS = 32
@@ -56,10 +56,14 @@ class TensorValue:
     dtype: str
 
     @classmethod
+    def at(cls, pointer: int, spec: TensorSpec) -> TensorValue:
+        """With the strides of its specification, which are row-major if it has none."""
+        return cls(pointer, spec.shape, spec.strides or dense_strides(spec.shape), spec.dtype)
+
+    @classmethod
     def dense(cls, pointer: int, spec: TensorSpec) -> TensorValue:
         """Row-major."""
-        strides = tuple(prod(spec.shape[axis + 1 :]) for axis in range(len(spec.shape)))
-        return cls(pointer, spec.shape, strides, spec.dtype)
+        return cls(pointer, spec.shape, dense_strides(spec.shape), spec.dtype)
 
     @property
     def span(self) -> int:
@@ -70,11 +74,6 @@ class TensorValue:
     def bytes(self) -> int:
         """From the first element to the last."""
         return self.span * ITEM_BYTES[self.dtype]
-
-
-def span_of(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements from the first to the last of a tensor."""
-    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if prod(shape) else 0
 
 
 Item = TensorValue | Scalar | None

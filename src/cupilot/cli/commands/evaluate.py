@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cupilot.cli.choices import (
     TIMEOUT_S,
@@ -24,7 +26,7 @@ from cupilot.languages import read_kernel
 from cupilot.numbers import duration, ratio
 from cupilot.records import Evaluation, Timing
 from cupilot.records.scope import TASK
-from cupilot.records.verdict import verdict_sentence
+from cupilot.records.verdict import bundle_sentence, mean_speedup, verdict_sentence
 from cupilot.text import first_lines
 
 LOG_LINES = 20
@@ -49,24 +51,46 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
-    from cupilot.tasks import begin_task
+    from cupilot.tasks import begin_task, task_texts
 
     # first, because importing PyTorch takes as long as everything else until the kernel is built
-    task = begin_task(Path(options.task), options.precision)
+    first = begin_task(Path(options.task), options.precision)
     from cupilot.runs import evaluate
 
     kernel = read_kernel(Path(options.kernel), options.entry, options.args, options=options.options)
     device = open_chosen(options.device, terminal)
     # no candidate can know a random seed; the proof tells it afterwards
     drawn = secrets.randbits(32) if options.seed is None else options.seed
-    with terminal.steps("evaluating") as watch:
-        evaluation = evaluate(
-            device, task, kernel, seed=drawn, timeout_s=options.timeout, watch=watch,
-            require=requirements(options.require, REQUIRED),
-        )  # fmt: skip
-    show(evaluation, terminal, verbose=options.verbose)
-    terminal.report(evaluation_report(evaluation) | repeat_report(task, kernel, options.timeout))
-    return 0 if evaluation.correct else 1
+    tasks = task_texts(Path(options.task), options.precision)
+    reports: list[dict[str, Any]] = []
+    evaluations: list[Evaluation] = []
+    for task in tasks if len(tasks) > 1 else (first,):
+        with terminal.steps("evaluating") as watch:
+            evaluation = evaluate(
+                device, task, kernel, seed=drawn, timeout_s=options.timeout, watch=watch,
+                require=requirements(options.require, REQUIRED),
+            )  # fmt: skip
+        evaluations.append(evaluation)
+        reports.append(evaluation_report(evaluation) | repeat_report(task, kernel, options.timeout))
+    if len(evaluations) > 1:
+        terminal.line(f"{first.name}: {bundle_sentence(evaluations)}")
+    for evaluation in evaluations:
+        show(evaluation, terminal, verbose=options.verbose)
+    terminal.report(reports[0] if len(reports) == 1 else bundle_report(first.name, evaluations, reports))
+    return 0 if all(evaluation.correct for evaluation in evaluations) else 1
+
+
+def bundle_report(name: str, evaluations: Sequence[Evaluation], reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several shapes for ``--json``: what holds for all of them, and each by itself."""
+    failed = next((report for report in reports if not report["correct"]), None)
+    return {
+        "task": name,
+        "correct": failed is None,
+        "failure": failed and failed["failure"],
+        "verdict": bundle_sentence(evaluations),
+        "speedup": mean_speedup(evaluations),
+        "shapes": list(reports),
+    }
 
 
 def add_torch_ops(parser: ArgumentParser) -> None:

@@ -18,7 +18,8 @@ import torch
 
 from cupilot.languages.modelnew.wire import Wire
 from cupilot.records import ITEM_BYTES, Scalar
-from cupilot.toolchain.abi import MAX_DIMENSIONS, TensorValue, WrapperError, span_of
+from cupilot.records.task import span_of
+from cupilot.toolchain.abi import MAX_DIMENSIONS, TensorValue, WrapperError
 
 GPU = torch.device("cuda", 0)
 TYPES = {name: getattr(torch, name) for name in ITEM_BYTES}
