@@ -59,6 +59,12 @@ torch::Tensor forward(torch::Tensor x) {
 CHECK = "int rows = x.size(0)"
 
 
+@pytest.fixture(autouse=True)
+def small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of a million elements are sampled."""
+    monkeypatch.setattr("cupilot.evaluation.judge.SAMPLE_BUDGET", 1_000_000)
+
+
 @pytest.fixture(scope="module")
 def judge(device: Device, tmp_path_factory: pytest.TempPathFactory):
     folder: Path = tmp_path_factory.mktemp("judge")
