@@ -263,7 +263,9 @@ def _allow(rules: int, path: Path, rights: int) -> None:
             rights &= FILE_RIGHTS
         _system_call(ADD_RULE, rules, 1, struct.pack("=Qi", rights, place), 0)
     finally:
-        os.close(place)
+        # a rule is about an inode, and those of /proc are made anew when nobody holds them
+        if not path.is_relative_to("/proc"):
+            os.close(place)
 
 
 # --- capabilities ---------------------------------------------------------------------------------

@@ -71,9 +71,12 @@ class Store:
 
 
 def available_bytes() -> int:
-    """Memory that nobody would miss."""
-    with open("/proc/meminfo", encoding="ascii") as file:
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", file.read(), re.MULTILINE)
+    """Memory that nobody would miss; nothing where the system does not tell."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
     return int(found[1]) << 10 if found else 0
 
 
