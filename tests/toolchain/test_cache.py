@@ -15,7 +15,7 @@ import pytest
 
 from cupilot.contracts import Built
 from cupilot.errors import CacheError, UserError
-from cupilot.records import Kernel
+from cupilot.records import Failure, Kernel
 from cupilot.toolchain import cache
 from cupilot.toolchain.cache import MANIFEST, is_intact, is_kept, publish, scratch_beside
 from cupilot.toolchain.cuda import Cuda
@@ -193,6 +193,13 @@ def test_a_full_disk(cuda: Cuda, tmp_path: Path) -> None:
         assert list((folder / "kernels").iterdir()) == []
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_source_that_speaks_of_a_full_disk_is_not_believed(cuda: Cuda, tmp_path: Path) -> None:
+    text = "#error No space left on device\n" + SOURCE.format(value="6.0")
+    failed = build_kernel(Kernel(text), "sm_80", tmp_path, cuda)
+    assert isinstance(failed, Failure)
+    assert failed.kind == "compile-error"
 
 
 def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:

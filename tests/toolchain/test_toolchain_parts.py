@@ -136,7 +136,8 @@ def test_only_what_is_named_is_included() -> None:
         "#include <torch/extension.h>",
         "CUPILOT_ENTRY(forward, a::forward)",
     ]
-    lines = unit_lines("torch::Half h; std::string s; x.to(a).contiguous(); std::function<void()> forward();")
+    named = "torch::Half h; std::string s; std::optional<std::tuple<int>> t; x.to(a).contiguous();"
+    lines = unit_lines(f"{named} std::function<void()> forward();")
     assert lines[:2] == ["#include <functional>", '#include "kernel.cu"']
     assert lines[-1] == "CUPILOT_ENTRY(forward, forward)"
 

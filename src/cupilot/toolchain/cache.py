@@ -21,6 +21,8 @@ from cupilot.errors import CacheError
 
 MANIFEST = "manifest.json"
 MAKING = ".making-"
+ROOM_BYTES = 16 << 20
+"""What a build may need."""
 ADVICE = "set CUPILOT_CACHE to a folder that can be written and has room"
 # errors of the disk or of rights; others are our own bugs
 UNUSABLE = frozenset({
@@ -78,10 +80,17 @@ def unusable(folder: Path, reason: str) -> CacheError:
 
 
 def refuse_full_disk(scratch: Path, log: str) -> None:
-    """Raise a `CacheError` where a compiler's log says that the disk of its scratch folder is full."""
-    full = (reason for number in (errno.ENOSPC, errno.EDQUOT) if (reason := os.strerror(number)) in log)
-    if reason := next(full, ""):
-        raise unusable(scratch.parent, reason)
+    """Raise a `CacheError` where a compiler's log says that the disk of its scratch folder is full, and it is.
+
+    A source can make its compiler say anything, so a file is written to see.
+    """
+    if any(os.strerror(number) in log for number in (errno.ENOSPC, errno.EDQUOT)):
+        trial = scratch / "room"
+        with usable(scratch.parent):
+            try:
+                trial.write_bytes(bytes(ROOM_BYTES))
+            finally:
+                trial.unlink(missing_ok=True)
 
 
 def publish(folder: Path, final: Path) -> None:

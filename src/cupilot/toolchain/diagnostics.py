@@ -32,6 +32,8 @@ _OUTSIDE = re.compile(
     r"error: (?P<header>(?:[/~]|\.\.)\S*): (?:No such file|Permission denied|Is a directory)"
     r"|(?:Error: file not found|Error: can't open|can't open|cannot open)[: ]+(?P<data>\S+)"
 )
+# as: {standard input}:12: Error: ... or a.s: Fatal error: ...
+_ASSEMBLER = re.compile(r"^\S[^:\n]*:(?:\d+:)? (?:Fatal e|E)rror: (.*)$", re.MULTILINE)
 _AMBIGUOUS = re.compile(r"error: .*(?:more than one .* (?:matches|applies)|ambiguous)")
 _NO_OPERATOR = re.compile(r"no operator .* matches.*\n\s*operand types are: (?P<operands>.*\bat::Tensor\b.*)")
 
@@ -75,7 +77,9 @@ def compile_failure(log: str, main_file: str) -> Failure:
         path = outside["header"] or outside["data"]
         return Failure("build", "forbidden-include", f"a kernel must not include {path!r}", log)
     if first is None:
-        return Failure.of("build", (Finding("compile-error", first_line(log)),), log)
+        assembler = _ASSEMBLER.search(log)
+        text = f"assembler: {assembler[1].strip()}" if assembler is not None else first_line(log)
+        return Failure.of("build", (Finding("compile-error", text),), log)
     context = _context(log, first)
     if header := _NO_HEADER.search(context):
         text = f"the header {header['edg'] or header['gcc']} is not available: CUDA's own are, with CUB and Thrust"
