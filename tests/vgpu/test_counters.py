@@ -160,9 +160,8 @@ def test_a_sample_of_the_blocks_stands_for_all(bench: Bench) -> None:
     assert whole.launch is not None
     assert part.launch is not None
     assert part.launch.blocks_run < whole.launch.blocks_run == 512
-    assert {c.name: c.value for c in part.launch.counters} == pytest.approx(
-        {c.name: c.value for c in whole.launch.counters}
-    )
+    sums = ({c.name: c.value for c in ran.launch.counters if "sampled" not in c.name} for ran in (part, whole))
+    assert next(sums) == pytest.approx(next(sums))
     assert part.launch.lines == whole.launch.lines != ()
 
 
