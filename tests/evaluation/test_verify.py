@@ -3,67 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from comparing import (
+    EXAMPLES,
+    Array,
+    assert_fails,
+    assert_passes,
+    example,
+    f32,
+    in_part,
+    judge,
+    product,
+    to_bf16,
+    to_fp16,
+)
 
-from cupilot.contracts import Output
-from cupilot.evaluation.verify import BUDGETS, DROPPED, compare
-from cupilot.records import Check, Failure
-from cupilot.tasks import KINDS, PRECISIONS, Case, load_task, make_case, scaled_tasks
+from cupilot.evaluation.verify import BUDGETS, compare
+from cupilot.tasks import KINDS, PRECISIONS, make_case
 from cupilot.tasks.draw import SPECIAL
 from cupilot.tasks.load import task_from_source
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-Array = NDArray[Any]
-f32 = np.float32
 
 FINITE = [kind for kind in KINDS if kind not in SPECIAL]
 ROUGH = ["own", "normal", "wide"]
 """Kinds whose values have more bits than lower precisions can hold."""
-
-
-@cache
-def example(name: str, kind: str) -> Case:
-    return make_case(scaled_tasks(load_task(EXAMPLES / f"{name}.py"))[1], kind, seed=11)
-
-
-@cache
-def product(m: int, k: int, n: int, kind: str, precision: str = "fp32") -> Case:
-    source = (EXAMPLES / "matmul.py").read_text()
-    for constant, size in (("M", m), ("K", k), ("N", n)):
-        source = source.replace(f"{constant} = 4096", f"{constant} = {size}")
-    return make_case(task_from_source(source, "product", precision, where="product"), kind, seed=12)
-
-
-def judge(case: Case, *outputs: Array, precision: str = "fp32", partial: bool = False) -> tuple[Check, Failure | None]:
-    return compare(case, [Output(output.shape, output.reshape(-1)) for output in outputs], precision, partial=partial)
-
-
-def in_part(values: Array, written: Array) -> Output:
-    return Output(values.shape, values[written], np.flatnonzero(written))
-
-
-def assert_passes(case: Case, *outputs: Array, precision: str = "fp32") -> None:
-    check, failure = judge(case, *outputs, precision=precision)
-    assert failure is None, failure
-    assert check.error <= check.allowed
-
-
-def assert_fails(
-    case: Case, *outputs: Array, kind: str = "wrong-result", says: str = "", precision: str = "fp32"
-) -> str:
-    _, failure = judge(case, *outputs, precision=precision)
-    assert failure is not None
-    assert (failure.stage, failure.kind) == ("verify", kind)
-    assert says in failure.message
-    assert "\n" not in failure.message
-    return failure.message
-
 
 # --- ways to compute -------------------------------------------------------------------------
 
@@ -94,14 +58,6 @@ def to_tf32(values: Array) -> Array:
 def truncated(values: Array) -> Array:
     """What a tensor core makes of float32 that nobody rounded."""
     return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(f32)
-
-
-def to_fp16(values: Array) -> Array:
-    return values.astype(np.float16).astype(f32)
-
-
-def to_bf16(values: Array) -> Array:
-    return ((values.view(np.uint32) + np.uint32(0x8000)) & np.uint32(0xFFFF0000)).view(f32)
 
 
 LOG2E = f32(1.4426950408889634)
@@ -179,49 +135,6 @@ def test_exponents_that_are_scaled_before_the_maximum_is_taken_off_pass(kind: st
     """What attention kernels do: an exponential with a rounded argument is a textbook one."""
     case = example("softmax", kind)
     assert_passes(case, softmax(exponent_before_subtraction(case.arguments[0])))
-
-
-FORMULAS: dict[str, tuple[str, Callable[[Array], Array]]] = {
-    "elu": ("nn.functional.elu(x)", lambda x: np.where(x > 0, x, np.exp(x) - f32(1))),
-    "tanh": ("torch.tanh(x)", lambda x: f32(1) - f32(2) / (np.exp(f32(2) * x) + f32(1))),
-    "sigmoid": ("torch.sigmoid(x)", lambda x: f32(1) / (f32(1) + np.exp(-x))),
-    "silu": ("nn.functional.silu(x)", lambda x: x / (f32(1) + np.exp(-x))),
-    "softplus": (
-        "nn.functional.softplus(x)", lambda x: np.where(x > 20, x, np.log(f32(1) + np.exp(np.minimum(x, f32(20)))))),
-    "expm1": ("torch.expm1(x)", lambda x: np.exp(x) - f32(1)),
-    "log1p": ("torch.log1p(x.abs())", lambda x: np.log(f32(1) + np.abs(x))),
-    "mean of rows": ("x.mean(0)", lambda x: np.add.accumulate(x, 0, dtype=f32)[-1] / f32(x.shape[0])),
-    "total": ("(x * x).mean()", lambda x: np.asarray(
-        np.add.accumulate(np.add.accumulate((x * x).reshape(-1, 4096), 1, dtype=f32)[:, -1])[-1] / f32(x.size))),
-    "variance in one pass": (
-        "x.var(1, unbiased=False)", lambda x: (x * x).mean(1, dtype=f32) - x.mean(1, dtype=f32) ** 2),
-    "logsumexp": ("x.logsumexp(1)", lambda x: x.max(1) + np.log(np.exp(x - x.max(1, keepdims=True)).sum(1, dtype=f32))),
-}  # fmt: skip
-
-
-@cache
-def formula(name: str, kind: str, rows: int = 1024, columns: int = 384) -> Case:
-    source = f"""
-import torch
-from torch import nn
-class Model(nn.Module):
-    def forward(self, x):
-        return {FORMULAS[name][0]}
-def get_inputs():
-    return [torch.rand({rows}, {columns})]
-"""
-    return make_case(task_from_source(source, "formula", "fp32", where="formula"), kind, 5)
-
-
-@pytest.mark.parametrize("kind", ["own", "normal", "large", "planted", "wide"])
-@pytest.mark.parametrize("name", FORMULAS)
-def test_textbook_formulas_pass_and_lower_precisions_do_not(name: str, kind: str) -> None:
-    case = formula(name, kind)
-    with np.errstate(over="ignore", invalid="ignore"):
-        assert_passes(case, FORMULAS[name][1](case.arguments[0]).astype(f32))
-        low = FORMULAS[name][1](to_bf16(to_fp16(case.arguments[0]))).astype(f32)
-    if kind == "normal":
-        assert_fails(case, low)
 
 
 def test_tanh_form_of_gelu_passes_where_it_is_asked_for_only() -> None:
@@ -408,85 +321,6 @@ def get_inputs():
     wrong[5] += 1
     assert_fails(case, wrong, positive, says="output 0 differs at (5,)")
     assert_fails(case, indices, ~positive, says="528 of 528 elements differ")
-
-
-def chosen_by(expression: str, kind: str, seed: int = 1) -> Case:
-    source = f"""
-import torch
-from torch import nn
-class Model(nn.Module):
-    def forward(self, x):
-        return {expression}
-def get_inputs():
-    return [torch.randn(16, 64)]
-"""
-    return make_case(task_from_source(source, "chosen", "fp32", where="chosen"), kind, seed)
-
-
-def last_first(x: Array, count: int, *, largest: bool = True) -> Array:
-    """Indices in order of value, the last of equal ones first."""
-    order = np.lexsort((-np.arange(x.shape[1])[None, :].repeat(len(x), 0), -x if largest else x), axis=1)
-    return order[:, :count]
-
-
-@pytest.mark.parametrize("kind", ["normal", "one-hot", "constant"])
-def test_any_index_of_a_tie_is_right_where_the_order_is_open(kind: str) -> None:
-    for expression, largest in (
-        ("torch.topk(x, 5, 1)", True),
-        ("x.sort(1, descending=True)", True),
-        ("x.sort(1)", False),
-    ):
-        case = chosen_by(expression, kind)
-        x = case.arguments[0]
-        indices = last_first(x, case.expected[1].shape[1], largest=largest)
-        values = np.take_along_axis(x, indices, 1)
-        assert_passes(case, values, indices)
-        repeated = indices.copy()
-        repeated[3, 1] = repeated[3, 0]
-        assert_fails(case, values, repeated, says="output 1 differs")
-        outside = indices.copy()
-        outside[2, 0] = 64
-        assert_fails(case, values, outside, says="output 1 differs at (2, 0)")
-        if kind != "constant":
-            other = indices.copy()
-            other[:, [0, -1]] = other[:, [-1, 0]]
-            assert_fails(case, values, other, says="output 1 differs")
-
-
-def test_the_first_index_of_a_tie_is_right_where_the_order_is_fixed() -> None:
-    for expression in ("x.argmax(1)", "torch.sort(x, dim=1, stable=True, descending=True)[1]"):
-        case = chosen_by(expression, "one-hot")
-        assert_passes(case, case.expected[0])
-        last = np.ascontiguousarray(last_first(case.arguments[0], 64))
-        assert_fails(chosen_by("x.argmin(1)", "one-hot"), last_first(case.arguments[0], 1, largest=False)[:, 0])
-        if case.expected[0].ndim > 1:
-            assert_fails(case, last)
-
-
-def test_indices_of_computed_numbers_may_change_places_within_their_error() -> None:
-    case = chosen_by("(x @ x.t()).argmax(0)", "normal")
-    assert_passes(case, case.expected[0])
-    assert_fails(case, (case.expected[0] + 1) % 16)
-    close = chosen_by("(x.abs() * 0 + 1 + x * 1e-8).exp().argmax(1)", "normal")
-    assert_passes(close, np.argmax(np.exp(np.float32(1) + close.arguments[0] * 1e-8), axis=1))
-
-
-def test_a_nan_may_be_dropped_and_not_made() -> None:
-    case = chosen_by("torch.relu(x).amax(1), x.argmax(1)", "special")
-    x = case.arguments[0]
-    dropped, index = np.fmax.reduce(np.fmax(x, 0), 1), np.nanargmax(np.where(np.isnan(x), -np.inf, x), axis=1)
-    outputs = [Output(v.shape, v.reshape(-1)) for v in (dropped, index)]
-    assert np.isnan(case.expected[0]).any()
-    assert compare(case, outputs, "fp32")[1] is not None
-    check, failure = compare(case, outputs, "fp32", excused=(DROPPED,))
-    assert failure is None, failure
-    assert check.inputs == "special"
-    for place in (np.isinf(case.expected[0]), np.isfinite(case.expected[0])):
-        if place.any():
-            made = np.where(place, np.float32(np.nan), dropped)
-            assert compare(case, [Output(made.shape, made), outputs[1]], "fp32", excused=(DROPPED,))[1] is not None
-    wrong = np.where(np.isnan(x).any(1), index, (index + 1) % 64)
-    assert compare(case, [outputs[0], Output(wrong.shape, wrong)], "fp32", excused=(DROPPED,))[1] is not None
 
 
 def test_scalars_and_flushed_denormals() -> None:

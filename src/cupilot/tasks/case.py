@@ -188,15 +188,19 @@ class Case(Drafted):
 
 
 def expectation(
-    expected: Array, native: Array, rounded: Array, positions: Array | None = None, textbook: Sequence[Array] = ()
-) -> Expectation:
-    """With scale and errors taken from these very elements: PyTorch's, or those of the textbook formula."""
+    expected: Array, native: Array, rounded: Array, positions: Array | None = None, textbook: Sequence[Array] = (),
+    known: Array | None = None,
+) -> Expectation:  # fmt: skip
+    """With scale and errors taken from these very elements: PyTorch's, or those of the textbook formula.
+
+    ``known`` are errors of the textbook formula, by magnitude, on other elements.
+    """
     is_other = rounded is not expected and expected.dtype.kind == "f"
     expected, native, rounded = expected.reshape(-1), native.reshape(-1), rounded.reshape(-1)
     stored = float_limits(native.dtype)[0] if is_floating(native.dtype) else 0.0
     errors = error_by_magnitude(expected, (native,), stored if stored > WOBBLE else 0.0)
-    if textbook and expected.dtype.kind == "f":
-        errors = np.maximum(errors, error_by_magnitude(expected, [each.reshape(-1) for each in textbook]))
+    for each in (known, error_by_magnitude(expected, textbook) if textbook else None):
+        errors = errors if each is None else np.maximum(errors, each)
     if is_other:
         errors = np.hypot(errors, error_by_magnitude(expected, (rounded,)))
     return Expectation(positions, expected, native, errors, root_mean_square(expected))

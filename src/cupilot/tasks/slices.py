@@ -31,6 +31,7 @@ from cupilot.tasks.case import (
     textbook_results,
     wide_results,
 )
+from cupilot.tasks.magnitude import error_by_magnitude
 from cupilot.tasks.structure import Structure
 
 if TYPE_CHECKING:
@@ -218,6 +219,7 @@ class SlicedCase(Drafted):
     _known: dict[int, list[tuple[Array, ...]]] = field(default_factory=dict)
     _total: tuple[Expectation, ...] = ()
     _corner: tuple[tuple[Array, ...], ...] = ()
+    _errors: tuple[Array, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -257,9 +259,9 @@ class SlicedCase(Drafted):
         rank = np.zeros(size, np.int64)
         rank[chosen] = np.arange(chosen.size)
         row, column = rank[where // stride % size], where // (size * stride) * stride + where % stride
-        kinds = (np.stack([self._known[int(i)][output][n] for i in chosen]) for n in range(4))
-        expected, native, rounded, textbook = (values[row, column] for values in kinds)
-        return expectation(expected, native, rounded, where, [textbook])
+        kinds = (np.stack([self._known[int(i)][output][n] for i in chosen]) for n in range(3))
+        expected, native, rounded = (values[row, column] for values in kinds)
+        return expectation(expected, native, rounded, where, known=self._textbook(self.slicing, chosen)[output])
 
     def _choose(self, there: Array) -> Array:
         """Indices from every quarter of the axis, known ones first."""
@@ -298,18 +300,33 @@ class SlicedCase(Drafted):
                 tuple(_flat(result, slicing.output_axis, place) for result in output) for output in results
             ]
 
+    def _textbook(self, slicing: Slicing, chosen: Array) -> tuple[Array, ...]:
+        """Errors of the textbook formula, by magnitude, on some of the slices; made once."""
+        if not self._errors:
+            few = chosen[:: max(1, chosen.size // QUARTERS)]
+            part = part_of(self.drawn, slicing, few)
+            exact = wide_results(part, part.inputs)
+            found = textbook_results(part)
+            self._errors = tuple(
+                error_by_magnitude(values, [other[n] for other in found]) for n, values in enumerate(exact)
+            )
+        return self._errors
+
     def _in_corner(self, slicing: Slicing, output: int, where: Array | None) -> Expectation:
         if not self._corner:
             part = part_of(self.drawn, slicing, np.arange(min(_size(self.drawn, slicing), max(2, self._affordable()))))
-            self._corner = _results(part)
-        expected, native, rounded, textbook = self._corner[output]
+            self._corner, textbook = _results(part), textbook_results(part)
+            self._errors = tuple(
+                error_by_magnitude(values[0], [other[n] for other in textbook]) for n, values in enumerate(self._corner)
+            )
+        expected, native, rounded = self._corner[output]
         shape = self.drawn.task.outputs[output].shape
         if where is None:
             where = np.ravel_multi_index(np.indices(expected.shape, sparse=True), shape).reshape(-1)
         places = np.unravel_index(where, shape)
         inside = np.logical_and.reduce([p < length for p, length in zip(places, expected.shape, strict=True)])
         at = tuple(place[inside] for place in places)
-        return expectation(expected[at], native[at], rounded[at], where[inside], [textbook[at]])
+        return expectation(expected[at], native[at], rounded[at], where[inside], known=self._errors[output])
 
     def _totals(self, slicing: Slicing) -> tuple[Expectation, ...]:
         """Every part in turn; errors of the textbook formula are learnt from a piece and add up as independent ones."""
@@ -335,18 +352,9 @@ class SlicedCase(Drafted):
 
 
 def _results(part: Drawn) -> tuple[tuple[Array, ...], ...]:
-    """Of each output: in float64, PyTorch's own, of rounded inputs, and of the textbook formula."""
+    """Of each output: in float64, PyTorch's own, and of rounded inputs."""
     wide = wide_results(part, part.inputs)
-    textbook = textbook_results(part)
-    return tuple(
-        zip(
-            wide,
-            native_results(part, part.inputs),
-            rounded_results(part) or wide,
-            textbook[0] if textbook else wide,
-            strict=True,
-        )
-    )
+    return tuple(zip(wide, native_results(part, part.inputs), rounded_results(part) or wide, strict=True))
 
 
 def _flat(output: Array, axis: int, place: int) -> Any:
