@@ -153,7 +153,10 @@ PYTHON: dict[str, str | bytes] = {
     "Python: deep recursion": CUDA_TEXT + MODEL.replace("return x * 2", "return self.forward(x)"),
     "Python: returns a text": CUDA_TEXT + MODEL.replace("x * 2", "'text'"),
 }  # fmt: skip
-RIGHT = ("nul bytes", "line directive", "static forward", "lone surrogate", "if redefined", "exits when it is unloaded")
+RIGHT = (
+    "nul bytes", "line directive", "static forward", "lone surrogate", "if redefined", "exits when it is unloaded",
+    "a line of a megabyte", "nested brackets", "forward is a macro", "forward in a namespace", "a name of a megabyte",
+)  # fmt: skip
 """A compiler may take them for what they mean, and the kernel is right then."""
 DAILY = ("empty", "unclosed raw string", "throws escapes", "exits while it is loaded", "Python: nested brackets")
 

@@ -41,6 +41,9 @@ STOPPING = 8
 """Findings that end a launch (``findings_limit`` of the runtime)."""
 
 
+NO_WORDS = "the host function threw an exception without a message"
+
+
 def main(folder: Path) -> int:
     channel = open_channel()
     job = from_plain(Job, json.loads((folder / "job.json").read_text()))
@@ -132,7 +135,7 @@ class Worker:
         except WrapperError as error:
             machine.end()
             found = _finding_failure(machine.findings(), self._job)
-            return Answer(found or Failure("run", error.kind, str(error))), ()
+            return Answer(found or Failure("run", error.kind, str(error) or NO_WORDS)), ()
         profile, results = machine.profile(), results or tuple(outputs)
         profile = replace(profile, operations=profile.operations + self._program.operations())
         failure = (
