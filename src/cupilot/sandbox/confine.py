@@ -64,7 +64,7 @@ def confine(readable: Iterable[Path], writable: Iterable[Path] = (), *, threads:
         Path("/proc/self/oom_score_adj").write_text("1000")
     version = landlock_version()
     return (
-        _measure("end with parent", _end_with_parent),
+        _measure("end with parent", end_with_parent),
         _measure("privileges", _no_new_privileges),
         _measure("open files", _limit_files),
         _measure("network", _own_network),
@@ -84,7 +84,7 @@ def confine_tools(readable: Iterable[Path], writable: Iterable[Path]) -> tuple[M
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     return (
-        _measure("end with parent", _end_with_parent),
+        _measure("end with parent", end_with_parent),
         _measure("privileges", _no_new_privileges),
         _measure("open files", _limit_files),
         _measure("network", _own_network),
@@ -145,7 +145,8 @@ def _checked(result: int) -> int:
     return result
 
 
-def _end_with_parent() -> str:
+def end_with_parent() -> str:
+    """Have this process killed when the thread that started it ends."""
     _process_control(END_WITH_PARENT, signal.SIGKILL)
     return "killed when the thread that started it ends"
 
