@@ -156,12 +156,12 @@ def test_a_call_is_cancelled_with_everything_it_started(installed: Path) -> None
 
 
 def candidates(folder: Path) -> list[str]:
-    """Command lines of processes that run candidates of this folder's server."""
+    """Command lines of processes that run candidates' host code for this folder's server."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             line = path.read_bytes().replace(b"\0", b" ").decode()
-            if "cupilot.devices.worker" in line and str(folder) in line:
+            if "cupilot_host" in line and str(path.with_name("cwd").readlink()).startswith(str(folder)):
                 found.append(line)
     return found
 

@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from cupilot.errors import MachineError
-from cupilot.sandbox.confine import landlock_version, native_filter, reading_rules
+from cupilot.sandbox.confine import landlock_version, reading_rules
+from cupilot.sandbox.system_calls import native_filter
 from cupilot.vgpu.machine import Machine
 
 ENDING_S = 2.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,14 @@ import numpy as np
 from cupilot.arrays import Array, Filed, Tiled, dtype_of, memory_of, strides_of
 from cupilot.contracts import Built, Call, Device, Outcome, Output
 from cupilot.devices.job import Answer, Job, JobArgument, JobCall
+from cupilot.devices.zygote import ANSWERS, Forked, Zygote
 from cupilot.gpu import GpuSpec, load_spec, spec_names
 from cupilot.gpu.timing import model_time
 from cupilot.languages import language_of
 from cupilot.languages.contract import Target
 from cupilot.records import Failure, Kernel, Profile, TensorSpec, Timing, from_plain, to_plain
 from cupilot.sandbox.bubblewrap import AUTO, chosen, run_boxed
-from cupilot.sandbox.process import Ended, bare_environment
+from cupilot.sandbox.process import Ended, bare_environment, supervise
 from cupilot.toolchain.cuda import find_cuda
 from cupilot.toolchain.host import build_host_library, build_host_program, host_library
 from cupilot.vgpu import translations
@@ -34,6 +35,8 @@ from cupilot.vgpu import translations
 OLDEST, NEWEST = 7.5, 9.0
 RUNTIME, HOST = "cupilot_cudart", "cupilot_host"
 GRACE_S = 5.0
+ENDED = frozenset({"crash", "time-out", "protocol"})
+"""Failures of a candidate whose host code did not return."""
 LOAD_TIMEOUT_S = 60.0
 
 
@@ -56,6 +59,7 @@ class VirtualDevice:
         self._target = Target(f"sm_{round(min(max(spec.capability, OLDEST), NEWEST) * 10)}", cache, sandbox=sandbox)
         self._runtime: Path | None = None
         self._host: Path | None = None
+        self._zygote: Zygote | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="cupilot-")
         self._files: dict[int, Path] = {}
         self._written = 0
@@ -85,8 +89,7 @@ class VirtualDevice:
                 language_of(built.kernel).sass(built, self._target), built.kernel.language, str(self.host_program()),
             )  # fmt: skip
             (folder / "job.json").write_text(json.dumps(to_plain(job)))
-            command = (sys.executable, "-P", "-m", "cupilot.devices.worker", str(folder))
-            ended = self.run_apart(command, folder, timeout_s + GRACE_S)
+            ended = supervise(lambda answers: (self._start(folder, answers), ANSWERS), timeout_s + GRACE_S)
             return tuple(_result(number, ended, timeout_s) for number in range(len(calls)))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -95,6 +98,18 @@ class VirtualDevice:
         """Run one of our workers, which is to confine itself, with as little around it as can be."""
         environment, kept = bare_environment(folder), translations(self.runtime())
         return run_boxed(self._bubblewrap, command, folder, timeout_s, environment, writable=(kept,))
+
+    def _start(self, folder: Path, answers: int) -> Forked:
+        """A worker for the job in a folder."""
+        scratch, runtime = Path(self._scratch.name), self.runtime()
+        environment = bare_environment(scratch)
+        with self._lock:
+            known = self._zygote
+            if known is None or known.environment != environment or not known.alive():
+                kept = translations(runtime)
+                kept.mkdir(parents=True, exist_ok=True)
+                known = self._zygote = Zygote(runtime, scratch, environment, self._bubblewrap, (kept,))
+        return known.start(folder, answers)
 
     def time(self, profile: Profile) -> Timing:
         return model_time(profile, self._spec, self.name)
@@ -180,7 +195,9 @@ def _result(number: int, ended: Ended, timeout_s: float) -> Outcome | Failure:
     record, *arrays = ended.answers[number]
     answer = from_plain(Answer, json.loads(bytes(record)))
     if answer.profile is None:
-        return answer.failure or process_failure(ended, timeout_s)
+        failure = answer.failure or process_failure(ended, timeout_s)
+        # what the candidate printed may say why
+        return replace(failure, log=ended.output) if failure.kind in ENDED and not failure.log else failure
     left = iter(arrays)
     forms = zip(answer.outputs, answer.whole, answer.aliases, answer.launches, strict=True)
     outputs = [_output(left, spec, whole, alias, launches) for spec, whole, alias, launches in forms]

@@ -1,4 +1,4 @@
-"""The worker process: ``python -m cupilot.devices.worker FOLDER``.
+"""The worker process, which `zygote` forks for each job.
 
 Runs one candidate's calls on the virtual GPU and sends an answer for each.  The candidate's kernels run in this
 process, checked access by access; its host code runs in another one (`host_process`).  Nothing here knows the expected
@@ -7,9 +7,7 @@ results, and the process gives up all rights that it does not need before the ca
 
 from __future__ import annotations
 
-import ctypes
 import json
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -253,11 +251,3 @@ def _laid_out(memory: Array, result: TensorValue) -> Array:
     """The elements of a tensor among those that its memory spans."""
     strides = [stride * memory.itemsize for stride in result.strides]
     return np.lib.stride_tricks.as_strided(memory, result.shape, strides, writeable=False)
-
-
-if __name__ == "__main__":
-    # what a crash in native code printed before must not be lost in a buffer
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    status = main(Path(sys.argv[1]))
-    ctypes.CDLL(None).fflush(None)
-    sys.exit(status)

@@ -20,11 +20,12 @@ import signal
 import struct
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from hmac import compare_digest
 from pathlib import Path
+from typing import IO, Protocol
 
 from cupilot.errors import MachineError
 
@@ -94,44 +95,75 @@ def run_limited(
 
     It inherits the descriptors.
     """
-    mark, key = secrets.token_hex(16), secrets.token_bytes(KEY_BYTES)
+    mark = secrets.token_hex(16)
+    marked = {**environment, MARK: mark}
+    return supervise(
+        lambda answers: (_start(command, folder, marked, answers, descriptors), answers), timeout_s, limits, mark
+    )
+
+
+class Running(Protocol):
+    """A process that is to be watched, as `subprocess.Popen` has it; the leader of its session."""
+
+    pid: int
+
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self) -> int: ...
+
+
+def supervise(
+    start: Callable[[int], tuple[Running, int]], timeout_s: float, limits: Limits = USUAL, mark: str = ""
+) -> Ended:
+    """Watch a process to its end; all processes of its session are gone afterwards.
+
+    ``start`` gets a descriptor for answers, and gives the process and the number that this descriptor has there.
+    Processes with the ``mark`` in their environment are killed as well.
+    """
+    key = secrets.token_bytes(KEY_BYTES)
     answers, far_end = os.pipe()
     with os.fdopen(answers, "rb", 0):
-        process = _start(command, folder, {**environment, MARK: mark}, far_end, descriptors)
+        with contextlib.suppress(OSError):  # a larger pipe is only faster
+            fcntl.fcntl(far_end, fcntl.F_SETPIPE_SZ, READ_BYTES)
+        try:
+            process, number = start(far_end)
+        finally:
+            os.close(far_end)
         watched = _Watched(process, answers, limits)
         try:
-            _tell(process, key + str(far_end).encode())
+            _tell(process, key + str(number).encode())
             timed_out, excess = watched.wait(time.monotonic() + timeout_s)
         finally:
             # also when we are interrupted ourselves
             _kill_all(process, "" if watched.sealed else mark)
         watched.take_the_rest()
     received, disturbed = _authentic(memoryview(watched.answers.kept).toreadonly(), key)
+    assert process.returncode is not None
     return Ended(process.returncode, timed_out, watched.output.text(), excess, received, disturbed)
 
 
 def _start(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], far_end: int, descriptors: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    try:
-        with contextlib.suppress(OSError):  # a larger pipe is only faster
-            fcntl.fcntl(far_end, fcntl.F_SETPIPE_SZ, READ_BYTES)
-        return subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            pass_fds=(far_end, *descriptors),
-        )
-    finally:
-        os.close(far_end)
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        pass_fds=(far_end, *descriptors),
+    )
 
 
-def _tell(process: subprocess.Popen[bytes], text: bytes) -> None:
+def _tell(process: Running, text: bytes) -> None:
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin:
         process.stdin.write(text)
@@ -184,7 +216,7 @@ class _Stream:
 class _Watched:
     """A running process and its two streams."""
 
-    def __init__(self, process: subprocess.Popen[bytes], answers: int, limits: Limits) -> None:
+    def __init__(self, process: Running, answers: int, limits: Limits) -> None:
         assert process.stdout is not None
         self._process = process
         self._limits = limits
@@ -279,7 +311,7 @@ def _status(number: int) -> dict[str, str]:
 # --- ending ---------------------------------------------------------------------------------------
 
 
-def _kill_all(process: subprocess.Popen[bytes], mark: str) -> None:
+def _kill_all(process: Running, mark: str) -> None:
     """The process, its group and, where there is a mark, whoever left the group but carries it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -142,7 +142,7 @@ class Translator:
         if self._folder is None:
             return None
         known = "\0".join(
-            (text, kernel, _engine_digest(), llvmlite.__version__, llvm.get_host_cpu_name(), self._features)
+            (text, kernel, engine_digest(), llvmlite.__version__, llvm.get_host_cpu_name(), self._features)
         )
         return self._folder / sha256(known.encode()).hexdigest()[:32]
 
@@ -157,7 +157,7 @@ def _emit(module: Module, function: Function) -> KernelCode:
 
 
 @cache
-def _engine_digest() -> str:
+def engine_digest() -> str:
     """Of the sources that decide what a kernel becomes."""
     package = Path(str(files("cupilot.vgpu")))
     total = sha256()
