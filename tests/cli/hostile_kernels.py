@@ -155,7 +155,7 @@ PYTHON: dict[str, str | bytes] = {
 }  # fmt: skip
 RIGHT = (
     "nul bytes", "line directive", "static forward", "lone surrogate", "if redefined", "exits when it is unloaded",
-    "a line of a megabyte", "nested brackets", "forward is a macro", "forward in a namespace", "a name of a megabyte",
+    "divides by zero", "a line of a megabyte", "nested brackets", "forward is a macro", "forward in a namespace", "a name of a megabyte",
 )  # fmt: skip
 """A compiler may take them for what they mean, and the kernel is right then."""
 DAILY = ("empty", "unclosed raw string", "throws escapes", "exits while it is loaded", "Python: nested brackets")

@@ -365,6 +365,59 @@ def test_a_command_says_it_in_one_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+KERNEL = """
+#include <torch/extension.h>
+__global__ void relu(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] > 0 ? x[i] : 0;
+}
+torch::Tensor forward(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    int n = (int)x.numel();
+    relu<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+    return y;
+}
+"""
+RELU = """
+import torch
+ROWS, COLUMNS = 64, 96
+class Model(torch.nn.Module):
+    def forward(self, x):
+        print("LOUD")
+        return torch.relu(x)
+def get_inputs():
+    return [torch.rand(ROWS, COLUMNS)]
+"""
+WITHOUT_TORCH = """
+import sys
+from cupilot.cli import main
+status = main(sys.argv[1:])
+assert "torch" not in sys.modules
+sys.exit(status)
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate", "relu.cu", "--task", "relu.py", "--json", "-"),
+        ("profile", "relu.cu", "--task", "relu.py", "--json", "-"),
+        ("optimize", "relu.py", "--max-evaluations", "1", "--no-pool", "--json", "-"),
+    ],
+)
+def test_commands_do_not_import_pytorch(words: tuple[str, ...], tmp_path: Path) -> None:
+    """And print one JSON object, whatever the task prints."""
+    (tmp_path / "relu.py").write_text(RELU)
+    (tmp_path / "relu.cu").write_text(KERNEL)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *words, "--device", "virtual:a100-80gb"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert isinstance(json.loads(done.stdout), dict)
+    assert "LOUD" in done.stderr
+
+
 def test_what_a_task_prints_is_no_part_of_the_result(tmp_path: Path) -> None:
     file = tmp_path / "loud.py"
     file.write_text(with_line("print('LOUD')\nimport os; os.write(1, b'LOUDER\\n')"))

@@ -13,9 +13,9 @@ and at least one rounding of the result itself.  A result passes if
 
 The multiples depend on the declared precision.  Honest float32 kernels were seen at about one level in norm and five
 in an element; inputs rounded to tf32 or fp16 are off by more than a hundred levels on signed inputs (not on long
-sums of one sign, in which a single accumulator loses as much).  For lower precisions the level also has what rounding
-the inputs to them does to the result, and elements of a product may be off by ``CANCELLED`` roundings of the root
-mean square.
+sums of one sign, in which a single accumulator loses as much).  Elements of a product may be off by ``CANCELLED``
+roundings of the root mean square.  For lower precisions the level also has what rounding the inputs to them does to
+the result.
 A result of a lower precision, or stored in a narrower type, may be off by two roundings in addition; PyTorch's own
 error is then what it has beyond one rounding.  Integers and booleans must match exactly.
 
@@ -67,8 +67,9 @@ FINE = BUDGETS["fp32"].unit_roundoff
 CUT = 2.0
 """Roundings to a coarser type than float32 that a result may be off by, however exactly it was computed."""
 CANCELLED = 16.0
-"""Half roundings of a coarser precision than float32, of the output's root mean square, that an element of a product
-may be off by: its terms are as large as that, and what is left of them when they cancel has their error."""
+"""Roundings (of a coarser precision than float32 half ones) of the output's root mean square that an element of a
+product may be off by: its terms are as large as that, and what is left of them when they cancel has their error.  Three
+products of tf32 in place of one are off by some four roundings of the largest term."""
 FEW = 2.0
 """How much more of the norm a single element may have, in multiples of it."""
 
@@ -92,7 +93,7 @@ class _Limits:
         # numbers that are cut off instead of rounded, as tensor cores do it, are off by up to two roundings all one
         # way; what is only stored in a coarser type is rounded to nearest, half as much in the mean
         declared, stored = (unit if unit > FINE else 0.0 for unit in (budget.unit_roundoff, stored))
-        floor = max(FINE, CANCELLED * declared / 2) if product else FINE
+        floor = CANCELLED * max(FINE, declared / 2) if product else FINE
         return cls(budget.element, norm, CUT * max(declared, stored), max(CUT * declared, stored), smallest, floor)
 
     @staticmethod
@@ -299,9 +300,10 @@ def _count(
     worst = int(np.argmax(strain))
     if strain[worst] > tally.worst:
         tally.worst, tally.worst_index = float(strain[worst]), int(chosen[worst])
-    tally.squares += float(np.dot(error, error))
-    tally.level_squares += float(np.dot(level, level))
-    tally.expected_squares += float(np.dot(expected, expected))
+    # not a dot product: the library behind it wakes all processors for it
+    tally.squares += float(np.square(error).sum())
+    tally.level_squares += float(np.square(level).sum())
+    tally.expected_squares += float(np.square(expected).sum())
 
 
 def _same_special(got: Array, other: Array) -> Array:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from cupilot.errors import TaskError
@@ -18,7 +20,7 @@ def on_fake_tensors(action: Callable[[bool], T]) -> T:
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with isolated(seed=0):
+    with isolated(seed=0), _no_logs():
         try:
             with FakeTensorMode(allow_non_fake_inputs=True):
                 return action(True)
@@ -27,6 +29,17 @@ def on_fake_tensors(action: Callable[[bool], T]) -> T:
                 raise
     with isolated(seed=0):
         return action(False)
+
+
+@contextmanager
+def _no_logs() -> Iterator[None]:
+    """PyTorch logs what fails on fake tensors with a traceback; the task's error says it in a sentence."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def looks_at_values(error: BaseException) -> bool:

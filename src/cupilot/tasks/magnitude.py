@@ -91,6 +91,6 @@ def root_mean_square(values: Array) -> float:
         chunk = flat[part]
         if not np.isfinite(chunk).all():
             chunk = chunk[np.isfinite(chunk)]
-        total += float(np.dot(chunk, chunk))
+        total += float(np.square(chunk).sum())
         count += chunk.size
     return float(np.sqrt(total / count)) if count else 0.0
