@@ -249,6 +249,8 @@ class SlicedCase(Drafted):
         size, stride = shape[axis], prod(shape[axis + 1 :])
         if where is None:
             chosen = self._choose(np.ones(size, bool))
+            if prod(shape[:axis]) == 1:
+                return self._joined(self.slicing, output, chosen, size)
             outer = np.arange(prod(shape[:axis]))[:, None, None] * (size * stride)
             where = (outer + chosen[None, :, None] * stride + np.arange(stride)).reshape(-1)
         else:
@@ -262,6 +264,15 @@ class SlicedCase(Drafted):
         kinds = (np.stack([self._known[int(i)][output][n] for i in chosen]) for n in range(3))
         expected, native, rounded = (values[row, column] for values in kinds)
         return expectation(expected, native, rounded, where, known=self._textbook(self.slicing, chosen)[output])
+
+    def _joined(self, slicing: Slicing, output: int, chosen: Array, size: int) -> Expectation:
+        """Whole slices, one after another as they lie in memory: without a place for every element."""
+        self._learn([int(i) for i in chosen if int(i) not in self._known])
+        kinds = (np.concatenate([self._known[int(i)][output][n].reshape(-1) for i in chosen]) for n in range(3))
+        expected, native, rounded = kinds
+        stride = expected.size // chosen.size
+        where = None if chosen.size == size else (chosen[:, None] * stride + np.arange(stride)).reshape(-1)
+        return expectation(expected, native, rounded, where, known=self._textbook(slicing, chosen)[output])
 
     def _choose(self, there: Array) -> Array:
         """Indices from every quarter of the axis, known ones first."""
