@@ -183,7 +183,6 @@ def _become(folder: Path, source: int, output: int, answers: int, ending: int) -
         for number in {source, output, answers}:
             os.close(number)
         os.chdir(folder)
-        os.environ["HOME"] = str(folder)
         # what a crash in native code printed before must not be lost in a buffer
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         from cupilot.devices.worker import main
