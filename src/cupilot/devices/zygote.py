@@ -90,7 +90,8 @@ class Zygote:
         )  # fmt: skip
         theirs.close()
         self._socket = ours
-        weakref.finalize(self, _stop, self._process, ours)
+        self._owner = os.getpid()
+        weakref.finalize(self, _stop, self._process, ours, self._owner)
 
     def start(self, folder: Path, answers: int) -> Forked:
         """Fork a worker for the job in a folder; it inherits the descriptor as `ANSWERS`."""
@@ -122,13 +123,18 @@ class Zygote:
         return self._process.poll() is None
 
     def _problem(self) -> MachineError:
-        _stop(self._process, self._socket)
+        _stop(self._process, self._socket, self._owner)
         assert self._process.stderr is not None
         last = self._process.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
         return MachineError(f"no worker process can be started: {last or 'the one that starts them has ended'}")
 
 
-def _stop(process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+def _stop(process: subprocess.Popen[bytes], connection: socket.socket, owner: int) -> None:
+    if os.getpid() != owner:  # a process that was forked has copies only
+        connection.close()
+        return
+    with contextlib.suppress(OSError):  # the other side sees the end whoever else may hold a copy
+        connection.shutdown(socket.SHUT_RDWR)
     connection.close()
     try:
         process.wait(2)
