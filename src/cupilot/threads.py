@@ -48,8 +48,8 @@ class DaemonThreads:
             self._waiting.put((future, function, arguments))
             if len(self._threads) < self._count:
                 thread = threading.Thread(target=self._work, name=f"cupilot-{len(self._threads)}", daemon=True)
+                thread.start()  # first: an interrupt in between must not leave one that cannot be waited for
                 self._threads.append(thread)
-                thread.start()
         return future
 
     def close(self, *, cancel: bool = False) -> None:

@@ -72,5 +72,5 @@ def test_results_can_be_read_again(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_said_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / RESULTS_JSON).write_text("{")
-    with pytest.raises(DataError, match="no result of this version"):
+    with pytest.raises(DataError, match="is not results of a benchmark"):
         read_bench_rows(tmp_path)

@@ -67,7 +67,7 @@ def test_a_folder_that_cannot_be_written_costs_time_only(bench: Bench, tmp_path:
 def test_an_edited_family_of_opcodes_is_another_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = copytree(Path(translate.__file__).parent, tmp_path / "vgpu")
     monkeypatch.setattr(translate, "files", lambda name: package)
-    before = translate._engine_digest.__wrapped__()
+    before = translate.engine_digest.__wrapped__()
     with (package / "lower" / "families" / "logic.py").open("a") as family:
         family.write("# edited")
-    assert translate._engine_digest.__wrapped__() != before
+    assert translate.engine_digest.__wrapped__() != before

@@ -294,7 +294,10 @@ def _count(
     if not got.size:
         return
     error = np.abs(got - expected)
-    level, storing = limits.level(wanted.errors[bin_of(expected)], expected), limits.storing(expected)
+    errors = wanted.errors[bin_of(expected)]
+    if wanted.own is not None:
+        errors = np.maximum(errors, wanted.own[chosen])
+    level, storing = limits.level(errors, expected), limits.storing(expected)
     floor = limits.floor * wanted.scale + limits.smallest
     strain = error / (limits.element * level + storing + floor)
     worst = int(np.argmax(strain))

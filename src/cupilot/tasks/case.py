@@ -125,7 +125,8 @@ class Expectation:
 
     ``expected`` is float64 (integers and booleans as they are), ``native`` PyTorch's result in the task's own
     type, ``errors`` the error that cannot be avoided, by magnitude (see `magnitude`), ``scale`` a root mean square.
-    Of indices ``choice`` has what tells which are as right (a `Choice`).
+    ``own`` is that error of each element by itself, where it is known.  Of indices ``choice`` has what tells which are
+    as right (a `Choice`).
     """
 
     positions: Array | None
@@ -134,6 +135,7 @@ class Expectation:
     errors: Array
     scale: float
     choice: tuple[Any, ...] = ()
+    own: Array | None = None
 
 
 class Drafted:
@@ -184,7 +186,8 @@ class Case(Drafted):
         whole = self._whole[output]
         if where is None:
             return whole
-        return replace(whole, positions=where, expected=whole.expected[where], native=whole.native[where])
+        own = whole.own[where] if whole.own is not None else None
+        return replace(whole, positions=where, expected=whole.expected[where], native=whole.native[where], own=own)
 
 
 def expectation(
@@ -203,7 +206,19 @@ def expectation(
         errors = errors if each is None else np.maximum(errors, each)
     if is_other:
         errors = np.hypot(errors, error_by_magnitude(expected, (rounded,)))
-    return Expectation(positions, expected, native, errors, root_mean_square(expected))
+    scale = root_mean_square(expected)
+    return Expectation(positions, expected, native, errors, scale, own=_own_errors(expected, textbook))
+
+
+def _own_errors(expected: Array, textbook: Sequence[Array]) -> Array | None:
+    """The textbook formula's error on each element: some are worse conditioned than others of their magnitude."""
+    if not textbook or expected.dtype.kind != "f":
+        return None
+    squares = np.zeros(expected.size)
+    for other in textbook:
+        difference = other.reshape(-1) - expected
+        squares += np.where(np.isfinite(difference), difference, 0.0) ** 2
+    return np.sqrt(squares / len(textbook)).astype(np.float32)
 
 
 def make_case(task: Task, kind: str, seed: int, structures: Sequence[Structure | None] | None = None) -> Case:

@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from threading import Lock
 
-from cupilot.errors import DataError
+from cupilot.errors import UserError
 from cupilot.evolution.bench_results import RESULTS_JSON, figures, read_bench_rows
 from cupilot.ui.paths import SEPARATOR, below, folders_with
 
@@ -83,7 +83,7 @@ def _read(name: str, folder: Path, changed_s: float) -> SuiteSummary:
     title = name or folder.name
     try:
         rows = read_bench_rows(folder)
-    except DataError as error:
+    except UserError as error:
         return SuiteSummary(name, title, why=str(error), changed_s=changed_s)
     found = figures(rows)
     sources = (source for each in rows for source in (each.source, each.baseline_source) if source)
