@@ -7,8 +7,8 @@ and at least one rounding of the result itself.  A result passes if
 
 - every element is there, written, and of the right type; NaN and infinity stand where the reference
   (or PyTorch's float32, when float32 itself overflows) has them;
-- no element is off by more than ``element`` times its level, plus one rounding of the output's root mean square
-  and the smallest normal number (devices flush what is below);
+- no element is off by more than ``element`` times its level (or its own error in the textbook formula), plus one
+  rounding of the output's root mean square and the smallest normal number (devices flush what is below);
 - the root mean square error is at most ``norm`` times that of the levels.
 
 The multiples depend on the declared precision.  Honest float32 kernels were seen at about one level in norm and five
@@ -294,12 +294,10 @@ def _count(
     if not got.size:
         return
     error = np.abs(got - expected)
-    errors = wanted.errors[bin_of(expected)]
-    if wanted.own is not None:
-        errors = np.maximum(errors, wanted.own[chosen])
-    level, storing = limits.level(errors, expected), limits.storing(expected)
+    level, storing = limits.level(wanted.errors[bin_of(expected)], expected), limits.storing(expected)
+    alone = level if wanted.own is None else np.maximum(level, wanted.own[chosen])
     floor = limits.floor * wanted.scale + limits.smallest
-    strain = error / (limits.element * level + storing + floor)
+    strain = error / (limits.element * alone + storing + floor)
     worst = int(np.argmax(strain))
     if strain[worst] > tally.worst:
         tally.worst, tally.worst_index = float(strain[worst]), int(chosen[worst])

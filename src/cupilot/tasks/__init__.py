@@ -1,8 +1,9 @@
 """Task files in KernelBench form: loading, smaller versions, and inputs with their references."""
 
 from cupilot.records import PRECISIONS
-from cupilot.tasks.case import Case, Expectation, draw_case, learn_structures, make_case
+from cupilot.tasks.case import Case, draw_case, learn_structures, make_case
 from cupilot.tasks.draw import KINDS
+from cupilot.tasks.expectation import Expectation
 from cupilot.tasks.process import begin_task, load_source, load_task, task_texts
 from cupilot.tasks.scale import Probe, long_tasks, probe_tasks, scaled_tasks
 from cupilot.tasks.slices import SlicedCase, Slicing, find_slicing

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cupilot.arrays import PAGE, Array, Tiled, dtype_of, float_limits, is_floating, tiled
+from cupilot.arrays import PAGE, Array, Tiled, dtype_of, is_floating, tiled
 from cupilot.errors import TaskError
 from cupilot.records import Argument, Scalar, Task, TensorSpec
 from cupilot.tasks.bind import constructor_values, evaluate_expressions
 from cupilot.tasks.draw import DRAWS, HALF_DRAWS, KINDS, SPECIAL
 from cupilot.tasks.execute import build_model, draw_inputs, init_inputs, isolated, run_model, run_source
-from cupilot.tasks.magnitude import ENOUGH, error_by_magnitude, root_mean_square
+from cupilot.tasks.expectation import WOBBLE, Expectation, expectation
+from cupilot.tasks.magnitude import ENOUGH
 from cupilot.tasks.operators import operator
 from cupilot.tasks.structure import Structure, impose, learn_structure
 from cupilot.tasks.tensors import restrided, round_to, to_array, to_strided_array, to_tensor
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 TILE_FROM_BYTES = 1 << 30
 TILE_PAGES = 16411
 """67 MB, of which larger tensors show pieces (`arrays.tiled`)."""
-WOBBLE = 2.0**-24
-"""Inputs known to one rounding of float32: what that does to the results is nobody's fault."""
 
 MOST_EVALUATIONS = 8
 """Of the textbook formula, where there are few results."""
@@ -119,25 +118,6 @@ class Drawn:
         return self._arrays.setdefault(key, to_strided_array(value))
 
 
-@dataclass(frozen=True, eq=False)
-class Expectation:
-    """What elements of one output should be: all of them, or those at flat ``positions``.
-
-    ``expected`` is float64 (integers and booleans as they are), ``native`` PyTorch's result in the task's own
-    type, ``errors`` the error that cannot be avoided, by magnitude (see `magnitude`), ``scale`` a root mean square.
-    ``own`` is that error of each element by itself, where it is known.  Of indices ``choice`` has what tells which are
-    as right (a `Choice`).
-    """
-
-    positions: Array | None
-    expected: Array
-    native: Array
-    errors: Array
-    scale: float
-    choice: tuple[Any, ...] = ()
-    own: Array | None = None
-
-
 class Drafted:
     """What every case has of the module and the inputs that it was drawn with."""
 
@@ -188,37 +168,6 @@ class Case(Drafted):
             return whole
         own = whole.own[where] if whole.own is not None else None
         return replace(whole, positions=where, expected=whole.expected[where], native=whole.native[where], own=own)
-
-
-def expectation(
-    expected: Array, native: Array, rounded: Array, positions: Array | None = None, textbook: Sequence[Array] = (),
-    known: Array | None = None,
-) -> Expectation:  # fmt: skip
-    """With scale and errors taken from these very elements: PyTorch's, or those of the textbook formula.
-
-    ``known`` are errors of the textbook formula, by magnitude, on other elements.
-    """
-    is_other = rounded is not expected and expected.dtype.kind == "f"
-    expected, native, rounded = expected.reshape(-1), native.reshape(-1), rounded.reshape(-1)
-    stored = float_limits(native.dtype)[0] if is_floating(native.dtype) else 0.0
-    errors = error_by_magnitude(expected, (native,), stored if stored > WOBBLE else 0.0)
-    for each in (known, error_by_magnitude(expected, textbook) if textbook else None):
-        errors = errors if each is None else np.maximum(errors, each)
-    if is_other:
-        errors = np.hypot(errors, error_by_magnitude(expected, (rounded,)))
-    scale = root_mean_square(expected)
-    return Expectation(positions, expected, native, errors, scale, own=_own_errors(expected, textbook))
-
-
-def _own_errors(expected: Array, textbook: Sequence[Array]) -> Array | None:
-    """The textbook formula's error on each element: some are worse conditioned than others of their magnitude."""
-    if not textbook or expected.dtype.kind != "f":
-        return None
-    squares = np.zeros(expected.size)
-    for other in textbook:
-        difference = other.reshape(-1) - expected
-        squares += np.where(np.isfinite(difference), difference, 0.0) ** 2
-    return np.sqrt(squares / len(textbook)).astype(np.float32)
 
 
 def make_case(task: Task, kind: str, seed: int, structures: Sequence[Structure | None] | None = None) -> Case:

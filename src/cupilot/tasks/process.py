@@ -36,9 +36,9 @@ from cupilot.sandbox.frames import receive_frame, send_frame
 from cupilot.sandbox.process import Limits, bare_environment
 from cupilot.tasks.bind import Binding
 from cupilot.tasks.bundle import bundled
-from cupilot.tasks.case import Expectation
 from cupilot.tasks.embed import embed_imports
 from cupilot.tasks.execute import read_source
+from cupilot.tasks.expectation import Expectation
 from cupilot.tasks.inspect import ModuleFacts
 from cupilot.tasks.remote import RemoteCase, RemoteDrawn, RemoteSlicedCase
 from cupilot.tasks.scale import Probe

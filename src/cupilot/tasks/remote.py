@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 from cupilot.arrays import Array, Filed
 from cupilot.devices.job import JobArgument
-from cupilot.tasks.case import Case, Drawn, Expectation, Value
+from cupilot.tasks.case import Case, Drawn, Value
+from cupilot.tasks.expectation import Expectation
 from cupilot.tasks.slices import SlicedCase
 from cupilot.tasks.stored import mapped, taken_expectation
 

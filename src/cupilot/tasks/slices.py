@@ -23,14 +23,13 @@ from cupilot.records import Task
 from cupilot.tasks.case import (
     Drafted,
     Drawn,
-    Expectation,
     draw_case,
-    expectation,
     native_results,
     rounded_results,
     textbook_results,
     wide_results,
 )
+from cupilot.tasks.expectation import Expectation, expectation
 from cupilot.tasks.magnitude import error_by_magnitude
 from cupilot.tasks.structure import Structure
 

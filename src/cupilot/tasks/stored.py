@@ -22,7 +22,8 @@ from cupilot.arrays import Array, Filed, Tiled, dtype_of, filed, memory_of, stri
 from cupilot.devices.job import JobArgument
 from cupilot.errors import TaskError
 from cupilot.records import TensorSpec
-from cupilot.tasks.case import Expectation, Value
+from cupilot.tasks.case import Value
+from cupilot.tasks.expectation import Expectation
 
 ALTERED = "the task altered arrays that it had handed over"
 ROOM = 4
