@@ -31,16 +31,8 @@ def build_host_library(
     are not watched.  With ``-march=native`` the result is for this machine: keep ``out_dir`` on it.  ``tell`` is given
     how many of the sources are compiled, and of how many.
     """
-    compiler, known = find_host_compiler(), _known(flags, headers)
     library = host_library(name, sources, out_dir, flags=flags, headers=headers)
-    if not is_kept(library.parent):
-        with ThreadPoolExecutor() as pool:
-            made = [pool.submit(_object, compiler, path, out_dir, known, flags, timeout_s) for path in sources]
-            for done, _ in enumerate(as_completed(made), start=1):
-                tell(done, len(made))
-            objects = [future.result() for future in made]
-        _make([compiler, *FLAGS, *objects, *flags, "-o", library.name], library.name, library.parent, timeout_s)
-    return library
+    return _linked(library, sources, out_dir, FLAGS, flags, headers, timeout_s, tell)
 
 
 def build_host_program(
@@ -53,14 +45,25 @@ def build_host_program(
     timeout_s: float = 300,
 ) -> Path:
     """Compile to the program ``out_dir/<digest>/<name>``, whose functions libraries that it loads can call."""
-    compiler, known = find_host_compiler(), _known(flags, headers)
     program = host_library(name, sources, out_dir, flags=flags, headers=headers).with_name(name)
-    if not program.is_file():
+    linking = (*(flag for flag in FLAGS if flag != "-shared"), "-rdynamic")
+    return _linked(program, sources, out_dir, linking, flags, headers, timeout_s)
+
+
+def _linked(
+    final: Path, sources: Sequence[Path], out_dir: Path, linking: Sequence[str], flags: Sequence[str],
+    headers: Sequence[Path], timeout_s: float, tell: Callable[[int, int], None] = lambda done, of: None,
+) -> Path:  # fmt: skip
+    """Compile the sources side by side and link them, unless that is kept."""
+    if not is_kept(final.parent):
+        compiler, known = find_host_compiler(), _known(flags, headers)
         with ThreadPoolExecutor() as pool:
-            objects = list(pool.map(lambda path: _object(compiler, path, out_dir, known, flags, timeout_s), sources))
-        linking = [flag for flag in FLAGS if flag != "-shared"]
-        _make([compiler, *linking, "-rdynamic", *objects, *flags, "-o", name], name, program.parent, timeout_s)
-    return program
+            made = [pool.submit(_object, compiler, path, out_dir, known, flags, timeout_s) for path in sources]
+            for done, _ in enumerate(as_completed(made), start=1):
+                tell(done, len(made))
+            objects = [future.result() for future in made]
+        _make([compiler, *linking, *objects, *flags, "-o", final.name], final.name, final.parent, timeout_s)
+    return final
 
 
 def host_library(
