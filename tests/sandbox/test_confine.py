@@ -143,6 +143,21 @@ def test_a_child_in_a_session_of_its_own_does_not_outlive_the_run(library: Path,
     until(lambda: is_gone((tmp_path / "number").read_text()), "the child is gone")
 
 
+@pytest.mark.parametrize("session", [False, True])
+def test_a_child_is_gone_when_the_run_is_over(session: bool, tmp_path: Path) -> None:
+    """One with much memory takes a while to end, and until then holds its folder."""
+    child = "held = bytearray(1 << 28); print(len(held), flush=True); import time; time.sleep(60)"
+    script = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {child!r}], stdout=subprocess.PIPE, start_new_session={session})
+child.stdout.readline()
+print(child.pid)
+"""
+    number = python(script, tmp_path).output.strip()
+    assert number.isdigit()
+    assert is_gone(number)
+
+
 def test_a_worker_does_not_outlive_a_parent_that_is_killed(library: Path, tmp_path: Path) -> None:
     script = f"""
 from pathlib import Path

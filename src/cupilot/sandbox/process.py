@@ -20,7 +20,7 @@ import signal
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from hmac import compare_digest
@@ -33,6 +33,7 @@ FILE_LIMIT_BYTES = 16 << 30
 KEPT_OUTPUT_BYTES = 1 << 20
 WATCH_S = 0.02
 ENDING_S = 10.0
+ENDED_S = 0.001
 READ_BYTES = 1 << 20
 KEY_BYTES = CODE_BYTES = 32
 MAX_PARTS = 1 << 16
@@ -140,7 +141,7 @@ def supervise(
             timed_out, excess = watched.wait(time.monotonic() + timeout_s)
         finally:
             # also when we are interrupted ourselves
-            _kill_all(process, "" if watched.sealed else mark)
+            _kill_all(process, mark)
         watched.take_the_rest()
     received, disturbed = _authentic(memoryview(watched.answers.kept).toreadonly(), key)
     assert process.returncode is not None
@@ -222,9 +223,6 @@ class _Watched:
         self._limits = limits
         self.output = _Stream(process.stdout.fileno(), KEPT_OUTPUT_BYTES)
         self.answers = _Stream(answers)
-        # whether the process has been seen to filter its system calls, so that it cannot start others
-        self.sealed = False
-        self._filters = _filters(_status(os.getpid()))
 
     def wait(self, deadline_s: float) -> tuple[bool, str]:
         """Until the process ends by itself, its time is up (True) or it exceeds a limit (which one, in words)."""
@@ -266,7 +264,6 @@ class _Watched:
         return ""
 
     def _too_much_used(self) -> str:
-        self.sealed = self.sealed or _filters(_status(self._process.pid)) > self._filters
         memory_bytes, tasks = usage(self._process.pid, self._limits.tasks)
         if tasks > self._limits.tasks:
             return f"started more than {self._limits.tasks} threads and processes"
@@ -295,10 +292,6 @@ def usage(leader: int, most_tasks: int) -> tuple[int, int]:
     return memory_bytes, tasks
 
 
-def _filters(status: Mapping[str, str]) -> int:
-    return int(status.get("Seccomp_filters", 0))
-
-
 def _status(number: int) -> dict[str, str]:
     """What the kernel says of a process; nothing when it has ended."""
     try:
@@ -312,38 +305,68 @@ def _status(number: int) -> dict[str, str]:
 
 
 def _kill_all(process: Running, mark: str) -> None:
-    """The process, its group and, where there is a mark, whoever left the group but carries it."""
+    """The process, its session and, where there is a mark, whoever left the session but carries it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    if mark:
-        kill_marked(f"{MARK}={mark}", process.pid)
+    kill_marked(f"{MARK}={mark}" if mark else "", process.pid, process.pid)
 
 
-def kill_marked(mark: str, oldest: int) -> None:
-    """Kill the processes, younger than the given one, that have this text in the environment they were started with."""
-    # a process that was just being forked is found in the next round
+def kill_marked(mark: str, oldest: int, session: int = 0) -> None:
+    """Kill the processes, younger than the given one, that have this text in the environment they were started with.
+
+    They and those of the session, which have been killed already, are gone afterwards: a process that is being ended
+    has lost its memory, and its environment with it, before it gives up its files and its folder.
+    """
+    killed: set[tuple[int, str]] = set()
     deadline_s = time.monotonic() + ENDING_S
-    while (found := _marked(mark.encode(), oldest)) and time.monotonic() < deadline_s:
-        for number in found:
+    while time.monotonic() < deadline_s:
+        left = [living for living in _younger(oldest) if living.key in killed or living.session == session > 0]
+        # a process that was just being forked is found in the next round
+        marked = _marked(mark.encode(), oldest) if mark else []
+        for living in marked:
+            killed.add(living.key)
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(number, signal.SIGKILL)
+                os.kill(living.number, signal.SIGKILL)
+        if not left and not marked:
+            return
+        time.sleep(ENDED_S)
 
 
-def _marked(mark: bytes, oldest: int) -> list[int]:
-    """Living processes, younger than the given one, with this entry in the environment they were started with."""
+@dataclass(frozen=True)
+class _Living:
+    """A process that has not ended; its start tells it from a later one with its number."""
+
+    number: int
+    session: int
+    start: str
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return self.number, self.start
+
+
+def _younger(oldest: int) -> Iterator[_Living]:
+    """Living processes, younger than the given one."""
     numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     # numbers are given in turn; looking only at the later ones spares the wait for all others' memory
     newest = int(Path("/proc/loadavg").read_text().rpartition(" ")[2])
-    if newest >= oldest:
-        younger = [number for number in numbers if oldest < number <= newest]
-    else:
-        younger = [number for number in numbers if number > oldest or number <= newest]
+    for number in numbers:
+        if oldest < number <= newest if newest >= oldest else number > oldest or number <= newest:
+            with contextlib.suppress(OSError):
+                fields = Path(f"/proc/{number}/stat").read_text(errors="replace").rpartition(")")[2].split()
+                state, session, threads, start = fields[0], int(fields[3]), int(fields[17]), fields[19]
+                if state not in "ZX" or threads > 1:
+                    yield _Living(number, session, start)
+
+
+def _marked(mark: bytes, oldest: int) -> list[_Living]:
+    """Those with this entry in the environment they were started with."""
     found = []
-    for number in younger:
-        with contextlib.suppress(OSError), open(f"/proc/{number}/environ", "rb") as environment:
+    for living in _younger(oldest):
+        with contextlib.suppress(OSError), open(f"/proc/{living.number}/environ", "rb") as environment:
             if mark in environment.read():
-                found.append(number)
+                found.append(living)
     return found
 
 
