@@ -12,7 +12,8 @@ permuted    the file's own values in another order
 denormal    every other number below the smallest normal one
 nan         normal with some NaN in every quarter of every axis
 infinity    normal with some infinities of both signs, likewise
-mixed       stretches of normal, large, constant, planted and one-hot, in random order
+mixed       stretches of normal, large, constant, planted, towering and one-hot, in random order; towering: a single
+            number in every row whose exponential overflows, over a faint background
 special     stretches of denormal, wide, nan and infinity
 ==========  ==========================================================================================
 """
@@ -35,6 +36,8 @@ TINY = 3 * 2.0**-26
 """What fp16 cannot tell from zero, or from its smallest number."""
 EXTREME = 48.0
 """Large beside the background, small enough for the exponential of float32, and for fp16."""
+TOWER = 200.0
+"""Its exponential is infinite in float32, and it is a number of fp16."""
 
 
 def normal(rng: np.random.Generator, shape: Shape) -> Array:
@@ -90,6 +93,11 @@ def _single(rng: np.random.Generator, shape: Shape, choices: Sequence[float]) ->
     return values
 
 
+def towering(rng: np.random.Generator, shape: Shape) -> Array:
+    """Whoever overlooks the one number that a row's maximum is overflows in its exponential."""
+    return np.float32(0.01) * normal(rng, shape) + _single(rng, shape, (TOWER, -TOWER))
+
+
 def denormal(rng: np.random.Generator, shape: Shape) -> Array:
     values = normal(rng, shape)
     values.reshape(-1)[::2] *= np.float32(1e-39)
@@ -110,7 +118,7 @@ def infinity(rng: np.random.Generator, shape: Shape) -> Array:
 
 
 def mixed(rng: np.random.Generator, shape: Shape) -> Array:
-    return _stretches(rng, shape, (normal, large_half, constant, planted, one_hot_half))
+    return _stretches(rng, shape, (normal, large_half, constant, planted, towering, one_hot_half))
 
 
 def special(rng: np.random.Generator, shape: Shape) -> Array:
