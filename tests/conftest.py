@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,10 @@ from hypothesis import settings
 from cupilot.cli.environment import cache_folder
 from cupilot.contracts import Device
 from cupilot.devices import open_device
+
+# hundreds of tests start a Python process; where this is set, each of them compiles all that it imports
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # the same examples every time, however slow the machine is
 settings.register_profile("fixed", derandomize=True, deadline=None)

@@ -66,7 +66,7 @@ class Session:
         self.folder = folder / "project"
         self.folder.mkdir()
         for name in FOLDERS:
-            shutil.copytree(ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, self.folder / name)  # with bytecode, which spares compiling it for each page
         for name in FILES:
             shutil.copy(ROOT / name, self.folder / name)
         self._environment = self._make_environment(folder)
