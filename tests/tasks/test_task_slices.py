@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cupilot.arrays import Tiled
+from cupilot.arrays import Runs, Tiled
 from cupilot.records import Task
 from cupilot.tasks import SlicedCase, draw_case, find_slicing, make_case, scaled_tasks
 from cupilot.tasks.load import task_from_source
@@ -59,13 +59,42 @@ def test_slices_are_found_and_give_the_whole_results(name: str) -> None:
     assert sliced.needs_all == (rule in ("mean", "sum"))
     rng = np.random.default_rng(1)
     for output, spec in enumerate(task.outputs):
-        places = [None] if sliced.needs_all else [None, np.sort(rng.choice(spec.elements, 500, replace=False))]
-        for where in places:
+        some = Runs.of(np.sort(rng.choice(spec.elements, min(500, spec.elements), replace=False)))
+        for where in (None, *(() if sliced.needs_all else (some,))):
             wanted = sliced.expectation(output, where)
-            at = slice(None) if wanted.positions is None else wanted.positions
-            assert where is None or set(wanted.positions) <= set(where)
+            at = slice(None) if wanted.positions is None else wanted.positions.positions
+            assert where is None or set(at) <= set(where.positions)
             np.testing.assert_allclose(wanted.expected, whole.expected[output].reshape(-1)[at], rtol=1e-9, atol=1e-9)
             assert wanted.native.dtype == whole.native[output].dtype
+
+
+INNER = {"softmax": None, "column sums": None, "product": 1, "transposed": 1, "mean": None, "shifted": None, "pair": 1}
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_slices_are_cut_once_more_where_that_holds(name: str) -> None:
+    task = task_of("(x - y) ** 2", **PAIR) if name == "pair" else TASKS[name][0]
+    slicing = find_slicing(scaled_tasks(task)[-1], 3)
+    assert slicing is not None
+    assert (slicing.inner and slicing.inner.output_axis) == INNER[name]
+
+
+def test_parts_of_slices_are_those_of_the_whole() -> None:
+    task = task_of("self.c(x)", "self.c = nn.Conv2d(C, D, 3)", sizes="B, C, D, H = 64, 24, 40, 40",
+                   inputs="torch.rand(B, C, H, 40)")
+    slicing = find_slicing(scaled_tasks(task)[-1], 3)
+    assert slicing is not None
+    assert slicing.inner is not None
+    assert slicing.inner.state
+    whole, sliced = make_case(task, "normal", 9), SlicedCase(draw_case(task, "normal", 9), slicing)
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        firsts = np.sort(rng.choice(task.outputs[0].elements // 100, 200, replace=False)) * 100
+        wanted = sliced.expectation(0, Runs(np.stack([firsts, np.full(200, 90)], axis=1)))
+        assert wanted.positions is not None
+        at = wanted.positions.positions
+        np.testing.assert_allclose(wanted.expected, whole.expected[0].reshape(-1)[at], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(wanted.native, whole.native[0].reshape(-1)[at], rtol=1e-4, atol=1e-4)
 
 
 def test_what_hangs_together_is_not_cut() -> None:
@@ -79,7 +108,7 @@ def test_slices_come_from_every_quarter() -> None:
     assert slicing is not None
     sliced = SlicedCase(draw_case(task, "normal", 9), slicing)
     where = np.arange(0, task.outputs[0].elements, 1000)
-    rows = sliced.expectation(0, where).positions // 1024
+    rows = sliced.expectation(0, Runs.of(where)).positions.positions // 1024
     assert set((rows * 4 // 512).tolist()) == {0, 1, 2, 3}
 
 
@@ -91,7 +120,7 @@ def test_a_task_larger_than_memory_costs_no_memory() -> None:
     (x,) = sliced.arguments
     assert isinstance(x, Tiled)
     assert x.shape == (65536, 65536)
-    wanted = sliced.expectation(0, np.arange(0, 1 << 32, 1 << 20))
+    wanted = sliced.expectation(0, Runs.of(np.arange(0, 1 << 32, 1 << 20)))
     assert wanted.positions is not None
     row, column = divmod(int(wanted.positions[-1]), 65536)
     powers = np.exp(x[row].astype(np.float64))

@@ -289,7 +289,7 @@ MEASURES = r"""
 extern "C" {
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { *ms = 1e-9f; return cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) { p->multiProcessorCount = 1; return cudaSuccess; }
-unsigned long long vgc_stored_elements(void*, unsigned long long n, long, long, void*) { return n; }
+unsigned long long vgc_stored_runs(void*, unsigned long long n, long, long, void*) { return n; }
 unsigned long long vgc_findings() { return 0; }
 unsigned long long vgc_launches() { return 0; }
 unsigned long long vgc_operations() { return 0; }

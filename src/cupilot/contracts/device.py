@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from cupilot.arrays import Array
+from cupilot.arrays import Array, Runs
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import (
     Failure,
@@ -58,7 +59,8 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """One result: the values of all its elements, or of those that were stored to, at the flat positions ``where``.
+    """One result: the values of all its elements, or of those that were stored to, at the flat positions ``where``
+    (in ascending order).
 
     ``alias`` names the input or the output before it in whose memory it lies, if any; ``launches`` is how many launches
     stored to it: what only some blocks of a single one stored has its final value.
@@ -66,7 +68,7 @@ class Output:
 
     shape: tuple[int, ...]
     values: Array
-    where: Array | None = None
+    where: Array | Runs | None = None
     alias: str = ""
     launches: int = 1
 
@@ -74,22 +76,27 @@ class Output:
     def elements(self) -> int:
         return prod(self.shape)
 
+    @cached_property
+    def runs(self) -> Runs | None:
+        """Where the elements stand; None where all are there."""
+        return Runs.of(self.where) if isinstance(self.where, np.ndarray) else self.where
+
     @property
     def array(self) -> Array:
         """The whole result; elements that were not stored to are zero."""
-        if self.where is None:
+        if self.runs is None:
             return self.values.reshape(self.shape)
         whole = np.zeros(self.elements, self.values.dtype)
-        whole[self.where] = self.values
+        whole[self.runs.positions] = self.values
         return whole.reshape(self.shape)
 
     @property
     def written(self) -> Array:
         """Which elements were stored to."""
-        if self.where is None:
+        if self.runs is None:
             return np.ones(self.shape, np.bool_)
         mask = np.zeros(self.elements, np.bool_)
-        mask[self.where] = True
+        mask[self.runs.positions] = True
         return mask.reshape(self.shape)
 
 

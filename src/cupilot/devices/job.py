@@ -1,7 +1,7 @@
 """What a worker process is asked and what it answers.
 
 Arguments are files of raw bytes, so that a worker can map them as device memory.  Answers come over the channel of
-`process`: the record in JSON, then for each output the flat positions of its written elements, unless all are, and the
+`process`: the record in JSON, then for each output where its written elements stand (`Runs`), unless all are, and the
 elements.
 """
 

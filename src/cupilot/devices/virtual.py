@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array, Filed, Tiled, dtype_of, memory_of, strides_of
+from cupilot.arrays import Array, Filed, Runs, Tiled, dtype_of, memory_of, strides_of
 from cupilot.contracts import Built, Call, Device, Outcome, Output
 from cupilot.devices.job import Answer, Job, JobArgument, JobCall
 from cupilot.devices.zygote import ANSWERS, Forked, Zygote
@@ -205,7 +205,7 @@ def _result(number: int, ended: Ended, timeout_s: float) -> Outcome | Failure:
 
 
 def _output(parts: Iterator[memoryview], spec: TensorSpec, whole: bool, alias: str, launches: int) -> Output:
-    where = None if whole else np.frombuffer(next(parts), np.int64)
+    where = None if whole else Runs(np.frombuffer(next(parts), np.int64).reshape(-1, 2))
     return Output(spec.shape, np.frombuffer(next(parts), dtype_of(spec.dtype)), where, alias, launches)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array
+from cupilot.arrays import Array, Runs
 from cupilot.devices.aliases import aliases_of
 from cupilot.devices.host_process import start_host
 from cupilot.devices.host_use import host_failure
@@ -150,7 +150,7 @@ class Worker:
         specs = tuple(TensorSpec(tuple(result.shape), result.dtype) for result in results)
         whole = tuple(where is None for where, _ in pairs)
         # copied, because the memory is given back before the answer is sent
-        arrays = tuple(np.array(array) for pair in pairs for array in pair if array is not None)
+        arrays = tuple(_copied(array) for pair in pairs for array in pair if array is not None)
         launches = tuple(machine.store_launches(result.pointer) for result in results)
         return Answer(None, profile, specs, whole, aliases, launches), arrays
 
@@ -231,20 +231,25 @@ NUMPY = {name: name for name in ITEM_BYTES} | {"bfloat16": "uint16"}
 
 
 def _output(machine: Machine, result: TensorValue, given: bool) -> tuple[Array | None, Array]:
-    """Flat positions of the written elements (None: all, or an input's) and these elements, in row-major order."""
+    """Where the written elements stand (`Runs`; None: all, or an input's) and these elements, in row-major order."""
     item = np.dtype(NUMPY[result.dtype])
     dense = TensorValue.dense(result.pointer, TensorSpec(tuple(result.shape), result.dtype))
     values = _laid_out(machine.view(result.pointer, (result.span,), item), result)
-    where = None if given else machine.stored_elements(result.pointer, result.span, ITEM_BYTES[result.dtype])
+    where = None if given else machine.stored_runs(result.pointer, result.span, ITEM_BYTES[result.dtype])
     if where is not None and tuple(result.strides) != dense.strides:
         written = np.zeros(result.span, np.bool_)
-        written[where] = True
-        where = np.flatnonzero(_laid_out(written, result))
+        written[where.positions] = True
+        where = Runs.of(np.flatnonzero(_laid_out(written, result)))
         where = None if where.size == values.size else where  # what is unwritten lies between the elements
     if where is None:
         return None, values
     # a copy of a large output in another layout would touch all of its memory
-    return where, values.reshape(-1)[where] if values.flags.c_contiguous else values.flat[where]
+    return where.table, where.of_values(values.reshape(-1) if values.flags.c_contiguous else values.flat)
+
+
+def _copied(array: Array) -> Array:
+    """In memory of its own."""
+    return array if array.flags.owndata else np.array(array)
 
 
 def _laid_out(memory: Array, result: TensorValue) -> Array:

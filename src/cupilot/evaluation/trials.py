@@ -19,6 +19,7 @@ from cupilot.tasks.draw import SPECIAL
 from cupilot.tasks.flop import task_flop
 from cupilot.tasks.operators import operator
 from cupilot.tasks.process import TaskProcess, process_of
+from cupilot.tasks.slices import Slicing
 from cupilot.tasks.structure import Structure
 
 SAMPLE_BUDGET = 60_000_000
@@ -95,6 +96,10 @@ class Trials:
     @cached_property
     def _structures(self) -> tuple[Structure | None, ...]:
         return self.process.learn_structures(self.versions[0] if self.versions else self.task, self.seed)
+
+    @cached_property
+    def _slicing(self) -> Slicing | None:
+        return self.process.find_slicing(self.versions[-1], self.seed) if self.versions else None
 
     def small(self) -> list[Trial]:
         """Smaller versions, in full, so that each kind is there once; the last has its blocks in another order."""
@@ -204,7 +209,7 @@ class Trials:
         elements = sum(a.tensor.elements for a in task.arguments if a.tensor is not None)
         elements += sum(output.elements for output in task.outputs)
         if elements > WHOLE_ELEMENTS or task_flop(task) > WHOLE_FLOP:
-            slicing = self.process.find_slicing(self.versions[-1], self.seed) if self.versions else None
+            slicing = self._slicing
             if slicing is not None or task.minimal_bytes > LARGEST_WHOLE_BYTES:
                 return self.process.sliced_case(task, kind, seed, self._known, slicing)
         return self._whole_case(task, kind, seed)

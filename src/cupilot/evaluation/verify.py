@@ -156,7 +156,7 @@ def _is_same_result(case: Case | SlicedCase, index: int, output: Output, outputs
     kind, _, number = output.alias.partition(" ")
     if kind != "output" or outputs[int(number)].shape != output.shape:
         return False
-    one, other = (case.expectation(each, output.where).expected for each in (index, int(number)))
+    one, other = (case.expectation(each, output.runs).expected for each in (index, int(number)))
     return bool(np.array_equal(one, other, equal_nan=True))
 
 
@@ -188,10 +188,10 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 def _unwritten_problem(index: int, output: Output, partial: bool) -> str:
     missing = output.elements - output.values.size
-    if output.where is None or not missing or (partial and output.values.size):
+    if output.runs is None or not missing or (partial and output.values.size):
         return ""
-    gap = np.flatnonzero(output.where != np.arange(output.where.size))
-    first = int(gap[0]) if gap.size else output.where.size
+    table = output.runs.table
+    first = int(table[0].sum()) if len(table) and not table[0, 0] else 0
     return (
         f"output {index}: {missing} of {output.elements} elements were never written, "
         f"the first at {_place(first, output.shape)}"
@@ -205,10 +205,11 @@ def _place(flat_index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _compare_output(
     case: Case | SlicedCase, index: int, output: Output, precision: str, excused: Sequence[str]
 ) -> tuple[Check, Failure | None]:
-    wanted = case.expectation(index, output.where)
+    wanted = case.expectation(index, output.runs)
     got = output.values
     if wanted.positions is not None and wanted.positions.size != got.size:
-        got = got[wanted.positions if output.where is None else np.searchsorted(output.where, wanted.positions)]
+        places = wanted.positions if output.runs is None else wanted.positions.within(output.runs)
+        got = places.of_values(got)
     if not is_floating(got.dtype):
         return _compare_exact(case, index, output, got, wanted, not excused)
     limits = _Limits.of(precision, got.dtype, got.size, sums_products(case.drawn.task))

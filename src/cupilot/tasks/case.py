@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cupilot.arrays import PAGE, Array, Tiled, dtype_of, is_floating, tiled
+from cupilot.arrays import PAGE, Array, Runs, Tiled, dtype_of, is_floating, tiled
 from cupilot.errors import TaskError
 from cupilot.records import Argument, Scalar, Task, TensorSpec
 from cupilot.tasks.bind import constructor_values, evaluate_expressions
@@ -161,13 +161,14 @@ class Case(Drafted):
         choices = self.choices or (None,) * len(self.expected)
         return tuple(replace(each, choice=choice or ()) for each, choice in zip(found, choices, strict=True))
 
-    def expectation(self, output: int, where: Array | None) -> Expectation:
+    def expectation(self, output: int, where: Runs | None) -> Expectation:
         """What the elements at ``where`` (all of them if None) should be."""
         whole = self._whole[output]
         if where is None:
             return whole
-        own = whole.own[where] if whole.own is not None else None
-        return replace(whole, positions=where, expected=whole.expected[where], native=whole.native[where], own=own)
+        expected, native = where.of_values(whole.expected), where.of_values(whole.native)
+        own = where.of_values(whole.own) if whole.own is not None else None
+        return replace(whole, positions=where, expected=expected, native=native, own=own)
 
 
 def make_case(task: Task, kind: str, seed: int, structures: Sequence[Structure | None] | None = None) -> Case:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array, float_limits, is_floating
+from cupilot.arrays import Array, Runs, float_limits, is_floating
 from cupilot.tasks.magnitude import error_by_magnitude, root_mean_square
 
 WOBBLE = 2.0**-24
@@ -25,7 +25,7 @@ class Expectation:
     as right (a `Choice`).
     """
 
-    positions: Array | None
+    positions: Runs | None
     expected: Array
     native: Array
     errors: Array
@@ -35,7 +35,7 @@ class Expectation:
 
 
 def expectation(
-    expected: Array, native: Array, rounded: Array, positions: Array | None = None, textbook: Sequence[Array] = (),
+    expected: Array, native: Array, rounded: Array, positions: Runs | None = None, textbook: Sequence[Array] = (),
     known: Array | None = None,
 ) -> Expectation:  # fmt: skip
     """With scale and errors taken from these very elements: PyTorch's, or those of the textbook formula.

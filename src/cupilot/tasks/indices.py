@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cupilot.arrays import Array
+from cupilot.arrays import Array, Runs
 
 
 class Choice(NamedTuple):
@@ -30,9 +30,9 @@ class Choice(NamedTuple):
     distinct: bool
     slack: float = 0.0
 
-    def wrong(self, got: Array, wanted: Array, positions: Array | None, *, lenient: bool = False) -> Array:
+    def wrong(self, got: Array, wanted: Array, positions: Runs | None, *, lenient: bool = False) -> Array:
         """Which of the indices are wrong; ``lenient`` excuses those that pass over a NaN."""
-        slots = self.slots if positions is None else self.slots[positions]
+        slots = self.slots if positions is None else positions.of_values(self.slots)
         rows, length = slots // self.per_row, self.values.shape[1]
         outside = (got < 0) | (got >= length)
         index = np.where(outside, 0, got)

@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from cupilot.arrays import Array
+from cupilot.arrays import Runs
 from cupilot.devices.job import JobArgument
 from cupilot.errors import DataError, TaskError, UserError
 from cupilot.records import Task, TaskSource, from_plain, to_plain
@@ -60,6 +60,9 @@ KEPT = 2
 TASKS = 64 + 4 * (os.cpu_count() or 1)
 SHARE = 0.8
 """Of the memory that is free when it starts, what a task may use."""
+MALLOC = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1073741824"
+"""Memory that a reference no longer needs serves the next operator as it is: asking the system for it anew, page by
+page, would take longer than computing."""
 
 
 # --- tasks, as commands ask for them ----------------------------------------------------------------
@@ -236,7 +239,7 @@ class TaskProcess:
         )  # fmt: skip
         return self._keep(stored)
 
-    def expectation(self, handle: int, output: int, where: Array | None) -> Expectation:
+    def expectation(self, handle: int, output: int, where: Runs | None) -> Expectation:
         path = self._child.folders[-1] / f"positions{next(self._handles)}"
         stored = self._ask(
             "expectation", tuple[JobArgument, ...], "the task", "computing its results", RESULTS_S,
@@ -363,7 +366,7 @@ def open_server() -> ForkServer:
     """A server that tasks are forked from, with folders of its own; it ends with our process."""
     places = [*([SHARED_MEMORY] if os.access(SHARED_MEMORY, os.W_OK) else []), Path(tempfile.gettempdir())]
     folders = [Path(tempfile.mkdtemp(prefix="cupilot-", dir=place)) for place in places]
-    environment = bare_environment(folders[0], "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    environment = bare_environment(folders[0], "OMP_NUM_THREADS", "MKL_NUM_THREADS") | {"GLIBC_TUNABLES": MALLOC}
     # PyTorch's compiler makes a folder for itself as soon as it is imported, and leaves it
     environment["TMPDIR"] = str(folders[-1])
     return ForkServer(find_bubblewrap().program, MODULE, folders, environment)

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from cupilot.arrays import Array, Filed
+from cupilot.arrays import Array, Filed, Runs
 from cupilot.devices.job import JobArgument
 from cupilot.tasks.case import Case, Drawn, Value
 from cupilot.tasks.expectation import Expectation
@@ -27,7 +27,7 @@ class Source(Protocol):
 
     def bound(self, handle: int, expressions: str) -> tuple[JobArgument, ...]: ...
 
-    def expectation(self, handle: int, output: int, where: Array | None) -> Expectation: ...
+    def expectation(self, handle: int, output: int, where: Runs | None) -> Expectation: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class RemoteCase(Case):
 class RemoteSlicedCase(SlicedCase):
     """References of slices are made in the other process, which also keeps them."""
 
-    def _expectation(self, output: int, where: Array | None) -> Expectation:
+    def _expectation(self, output: int, where: Runs | None) -> Expectation:
         drawn = self.drawn
         assert isinstance(drawn, RemoteDrawn)
         assert drawn.process is not None

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from cupilot.arrays import Runs
 from cupilot.devices.job import JobArgument
 from cupilot.errors import TaskError, UserError
 from cupilot.records import Task, from_plain, to_plain
@@ -169,8 +170,8 @@ class Server:
     def expectation(self, handle: int, output: int, where: JobArgument) -> tuple[JobArgument, ...]:
         case = self._cases[handle]
         assert isinstance(case, SlicedCase)
-        positions: Any = taken(where)
-        return self._store.expectation(case.expectation(output, positions))
+        table: Any = taken(where)
+        return self._store.expectation(case.expectation(output, None if table is None else Runs(table)))
 
     def _forget(self, handle: int) -> None:
         self._cases.pop(handle, None)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cupilot.arrays import Array, dtype_of
+from cupilot.arrays import Array, Runs, dtype_of
 from cupilot.errors import TaskError
 from cupilot.records import Task
 from cupilot.tasks.case import (
@@ -39,9 +39,16 @@ if TYPE_CHECKING:
 ATTEMPTS = 128
 SLICED_ELEMENTS = 1 << 23
 """Elements of arguments and results together that are looked at in slices."""
+AT_ONCE = 1 << 21
+"""As many as are computed at once: PyTorch's own buffers then stay in the processor's caches."""
+TEXTBOOK_ELEMENTS = 1 << 20
+"""Elements that the textbook formula's errors are learnt from, where slices can be cut once more."""
+SPARSE = 2
+"""Slices are cut once more where less than a so many-th of their elements is wanted."""
+MANY_RANGES = 1 << 12
 QUARTERS = 4
-PIECE = 64
-"""The share of a part of a sum that its rounding errors are learnt from."""
+PIECE = 16
+"""The share of those that the rounding errors of a sum are learnt from."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,8 @@ class Slicing:
     output_axis: int
     inputs: tuple[int | None, ...]
     state: tuple[tuple[str, int], ...] = ()
+    inner: Slicing | None = None
+    """Another axis that slices can be cut along once more."""
 
 
 # --- finding it out --------------------------------------------------------------------------
@@ -69,8 +78,44 @@ def find_slicing(small: Task, seed: int, structures: Sequence[Structure | None] 
     whole = wide_results(drawn, drawn.inputs)
     for candidate in islice(_candidates(drawn, whole), ATTEMPTS):
         if _holds(drawn, whole, candidate):
-            return candidate
+            return replace(candidate, inner=_find_inner(drawn, whole, candidate))
     return None
+
+
+def _find_inner(drawn: Drawn, whole: Sequence[Array], outer: Slicing) -> Slicing | None:
+    """A second axis of slices: what is cut along both is what both say."""
+    if outer.rule != "slices":
+        return None
+    for inner in islice(_inner_candidates(drawn, whole, outer.output_axis + 1), ATTEMPTS):
+        both = [*zip(inner.inputs, outer.inputs, strict=True)]
+        both += [(axis, dict(outer.state).get(name)) for name, axis in inner.state]
+        apart = all(one is None or one != other for one, other in both)
+        if apart and _holds(drawn, whole, inner) and _cross(drawn, whole, outer, inner):
+            return inner
+    return None
+
+
+def _inner_candidates(drawn: Drawn, whole: Sequence[Array], first: int) -> Iterator[Slicing]:
+    """Later axes of the result; of inputs nothing need be cut, as where channels follow from parts of the weights."""
+    for axis in range(first, min(output.ndim for output in whole)):
+        sizes = {output.shape[axis] for output in whole}
+        if len(sizes) == 1:
+            for inputs, state in _cuts(drawn, sizes.pop(), needs_input=False):
+                yield Slicing("slices", axis, inputs, state)
+
+
+def _cross(drawn: Drawn, whole: Sequence[Array], outer: Slicing, inner: Slicing) -> bool:
+    """Whether parts of parts are the result's."""
+    rng = np.random.default_rng([drawn.seed, 2])
+    first, second = (
+        np.sort(rng.choice(size, min(3, size - 1), replace=False)) for size in (_size(drawn, outer), _size(drawn, inner))
+    )
+    try:
+        parts = _wide_part(part_of(drawn, outer, first), inner, second)
+    except (TaskError, RuntimeError):
+        return False
+    wanted = (np.take(np.take(o, first, outer.output_axis), second, inner.output_axis) for o in whole)
+    return all(map(_same, parts, wanted))
 
 
 def _candidates(drawn: Drawn, whole: Sequence[Array]) -> Iterator[Slicing]:
@@ -93,7 +138,9 @@ def _tensor_sizes(drawn: Drawn) -> Iterator[int]:
             yield argument.tensor.shape[0]
 
 
-def _cuts(drawn: Drawn, size: int) -> Iterator[tuple[tuple[int | None, ...], tuple[tuple[str, int], ...]]]:
+def _cuts(
+    drawn: Drawn, size: int, *, needs_input: bool = True
+) -> Iterator[tuple[tuple[int | None, ...], tuple[tuple[str, int], ...]]]:
     """Ways to cut axes of a size; those that cut most inputs and least of the state come first."""
     import torch
 
@@ -107,7 +154,7 @@ def _cuts(drawn: Drawn, size: int) -> Iterator[tuple[tuple[int | None, ...], tup
     for chosen in product(*state):
         cut_state = tuple((name, axis) for (name, _), axis in zip(named, chosen, strict=True) if axis is not None)
         for cut_inputs in product(*inputs):
-            if any(axis is not None for axis in cut_inputs):
+            if any(axis is not None for axis in cut_inputs) or (cut_state and not needs_input):
                 yield cut_inputs, cut_state
 
 
@@ -177,8 +224,11 @@ def _same(part: Array, wanted: Array) -> bool:
 
 
 def _size(drawn: Drawn, slicing: Slicing) -> int:
-    index, axis = next((i, a) for i, a in enumerate(slicing.inputs) if a is not None)
-    return int(drawn.inputs[index].shape[axis])
+    cut = [(value, axis) for value, axis in zip(drawn.inputs, slicing.inputs, strict=True) if axis is not None]
+    if not cut:
+        cut = [(dict(_state(drawn.model))[name], axis) for name, axis in slicing.state]
+    value, axis = cut[0]
+    return int(value.shape[axis])
 
 
 def part_of(drawn: Drawn, slicing: Slicing, indices: Array) -> Drawn:
@@ -187,10 +237,15 @@ def part_of(drawn: Drawn, slicing: Slicing, indices: Array) -> Drawn:
 
     import torch
 
-    chosen = torch.from_numpy(np.asarray(indices, dtype=np.int64))
+    first, count = int(indices[0]), len(indices)
+    chosen = torch.from_numpy(np.array(indices, dtype=np.int64))
+
+    def cut(value: torch.Tensor, axis: int) -> torch.Tensor:
+        together = int(indices[-1]) - first == count - 1
+        return value.narrow(axis, first, count) if together else value.index_select(axis, chosen)
+
     inputs = tuple(
-        value if axis is None else value.index_select(axis, chosen)
-        for value, axis in zip(drawn.inputs, slicing.inputs, strict=True)
+        value if axis is None else cut(value, axis) for value, axis in zip(drawn.inputs, slicing.inputs, strict=True)
     )
     model = drawn.model
     if slicing.state:
@@ -216,6 +271,9 @@ class SlicedCase(Drafted):
     drawn: Drawn
     slicing: Slicing | None
     _known: dict[int, list[tuple[Array, ...]]] = field(default_factory=dict)
+    _spent: int = 0
+    """Elements that were computed for parts of slices."""
+    _known_cells: dict[tuple[int, bytes], list[tuple[Array, ...]]] = field(default_factory=dict)
     _total: tuple[Expectation, ...] = ()
     _corner: tuple[tuple[Array, ...], ...] = ()
     _errors: tuple[Array, ...] = ()
@@ -230,7 +288,7 @@ class SlicedCase(Drafted):
         """Whether nothing can be said of a result that is only partly there."""
         return self.slicing is None or self.slicing.rule in ("mean", "sum")
 
-    def expectation(self, output: int, where: Array | None) -> Expectation:
+    def expectation(self, output: int, where: Runs | None) -> Expectation:
         """What elements in some slices should be, out of those at ``where``; slices come from every quarter.
 
         One at a time: what one caller has learnt, the next need not, and references of large tasks take gigabytes.
@@ -238,7 +296,7 @@ class SlicedCase(Drafted):
         with self._lock:
             return self._expectation(output, where)
 
-    def _expectation(self, output: int, where: Array | None) -> Expectation:
+    def _expectation(self, output: int, where: Runs | None) -> Expectation:
         assert self.slicing is not None
         if self.needs_all:
             return self._totals(self.slicing)[output]
@@ -246,32 +304,84 @@ class SlicedCase(Drafted):
             return self._in_corner(self.slicing, output, where)
         shape, axis = self.drawn.task.outputs[output].shape, self.slicing.output_axis
         size, stride = shape[axis], prod(shape[axis + 1 :])
-        if where is None:
-            chosen = self._choose(np.ones(size, bool))
-            if prod(shape[:axis]) == 1:
-                return self._joined(self.slicing, output, chosen, size)
-            outer = np.arange(prod(shape[:axis]))[:, None, None] * (size * stride)
-            where = (outer + chosen[None, :, None] * stride + np.arange(stride)).reshape(-1)
-        else:
-            index = where // stride % size
-            chosen = self._choose(np.bincount(index, minlength=size) > 0)
-            where = where[np.isin(index, chosen)]
-        self._learn([int(i) for i in chosen if int(i) not in self._known])
-        rank = np.zeros(size, np.int64)
-        rank[chosen] = np.arange(chosen.size)
-        row, column = rank[where // stride % size], where // (size * stride) * stride + where % stride
-        kinds = (np.stack([self._known[int(i)][output][n] for i in chosen]) for n in range(3))
-        expected, native, rounded = (values[row, column] for values in kinds)
-        return expectation(expected, native, rounded, where, known=self._textbook(self.slicing, chosen)[output])
+        chosen = self._choose(np.ones(size, bool) if where is None else _there(where, size, stride))
+        if chosen.size < size:
+            where = _of_slices(where, chosen, shape, axis)
+        cells = self._cells(self.slicing, output, chosen, where)
+        self._learn(self.slicing, cells)
+        expected, native, *rounded = self._joined(self.slicing, output, cells, where)
+        known = self._textbook(self.slicing, chosen)[output]
+        return expectation(expected, native, rounded[0] if rounded else expected, where, known=known)
 
-    def _joined(self, slicing: Slicing, output: int, chosen: Array, size: int) -> Expectation:
-        """Whole slices, one after another as they lie in memory: without a place for every element."""
-        self._learn([int(i) for i in chosen if int(i) not in self._known])
-        kinds = (np.concatenate([self._known[int(i)][output][n].reshape(-1) for i in chosen]) for n in range(3))
-        expected, native, rounded = kinds
-        stride = expected.size // chosen.size
-        where = None if chosen.size == size else (chosen[:, None] * stride + np.arange(stride)).reshape(-1)
-        return expectation(expected, native, rounded, where, known=self._textbook(slicing, chosen)[output])
+    def _cells(self, slicing: Slicing, output: int, chosen: Array, where: Runs | None) -> dict[int, Array | None]:
+        """Of which slices what is wanted: some indices of the inner axis, or all of it."""
+        inner, cells = slicing.inner, dict[int, Array | None].fromkeys(map(int, chosen))
+        shape, axis = self.drawn.task.outputs[output].shape, slicing.output_axis
+        whole = chosen.size * (prod(shape) // shape[axis])
+        # who asks again and again, as a search does, is better off with whole slices, which are kept
+        if inner is None or where is None or SPARSE * where.size > whole or self._spent > whole:
+            return cells
+        positions = where.positions
+        rank = np.searchsorted(chosen, _index(positions, shape, axis))
+        there = np.zeros((chosen.size, shape[inner.output_axis]), bool)
+        there[rank, _index(positions, shape, inner.output_axis)] = True
+        for row, index in enumerate(cells):
+            if index not in self._known:
+                cells[index] = np.flatnonzero(there[row])
+        return cells
+
+    def _joined(
+        self, slicing: Slicing, output: int, cells: dict[int, Array | None], where: Runs | None
+    ) -> tuple[Array, ...]:  # fmt: skip
+        """In float64, PyTorch's own, and of rounded inputs where those are others: the elements at ``where``."""
+        shape, axis = self.drawn.task.outputs[output].shape, slicing.output_axis
+        size, stride = shape[axis], prod(shape[axis + 1 :])
+        if prod(shape[:axis]) == 1:  # each slice is a stretch of memory
+            parts = []
+            for index, inner in cells.items():
+                of_slice = None
+                if where is not None:
+                    table = where.cut(index * stride, (index + 1) * stride)
+                    table[:, 0] -= index * stride
+                    of_slice = Runs(table)
+                    of_slice = None if of_slice.size == stride else of_slice
+                parts.append(self._of_slice(slicing, output, index, inner, of_slice))
+            return tuple(np.concatenate(kind) for kind in zip(*parts, strict=True))
+        places = np.arange(prod(shape)) if where is None else where.positions
+        index = _index(places, shape, axis)
+        within = places // (size * stride) * stride + places % stride
+        order = np.argsort(index, kind="stable")
+        bounds = np.searchsorted(index[order], [*cells, size])
+        found: list[Array] = []
+        for (each, inner), first, last in zip(cells.items(), bounds, bounds[1:], strict=False):
+            here = order[first:last]
+            values = self._of_slice(slicing, output, each, inner, Runs.of(within[here]))
+            found = found or [np.empty(places.size, kind.dtype) for kind in values]
+            for whole, kind in zip(found, values, strict=True):
+                whole[here] = kind
+        return tuple(found)
+
+    def _of_slice(
+        self, slicing: Slicing, output: int, index: int, inner: Array | None, where: Runs | None
+    ) -> tuple[Array, ...]:
+        """Elements of one slice, by their positions in it."""
+        if inner is None:
+            kinds = self._known[index][output]
+            return kinds if where is None else tuple(map(where.of_values, kinds))
+        assert slicing.inner is not None
+        assert where is not None
+        kinds = self._known_cells[index, inner.tobytes()][output]
+        shape, axis = list(self.drawn.task.outputs[output].shape), slicing.inner.output_axis
+        del shape[slicing.output_axis]
+        axis -= axis > slicing.output_axis
+        size, stride = shape[axis], prod(shape[axis + 1 :])
+        rank = np.zeros(size, np.int64)
+        rank[inner] = np.arange(inner.size)
+        places = where.positions
+        row, column = np.divmod(places, stride)
+        before, row = np.divmod(row, size)
+        places = (before * inner.size + rank[row]) * stride + column
+        return tuple(kind[places] for kind in kinds)
 
     def _choose(self, there: Array) -> Array:
         """Indices from every quarter of the axis, known ones first."""
@@ -289,32 +399,69 @@ class SlicedCase(Drafted):
     def _affordable(self) -> int:
         """How many slices stay within the elements that are looked at."""
         assert self.slicing is not None
-        size = _size(self.drawn, self.slicing)
-        cut = [v for v, axis in zip(self.drawn.inputs, self.slicing.inputs, strict=True) if axis is not None]
+        return int(SLICED_ELEMENTS // self._elements(self.slicing))
+
+    def _elements(self, slicing: Slicing) -> int:
+        """Of a slice, in arguments that are cut and results."""
+        size = _size(self.drawn, slicing)
+        cut = [v for v, axis in zip(self.drawn.inputs, slicing.inputs, strict=True) if axis is not None]
         elements = sum(v.numel() for v in cut) + sum(output.elements for output in self.drawn.task.outputs)
-        return int(SLICED_ELEMENTS // max(1, elements // size))
+        return max(1, elements // size)
 
-    def _learn(self, indices: list[int]) -> None:
-        if not indices or self.slicing is None:
-            return
-        # where not even the fewest slices stay within the elements, PyTorch's own buffers are large as well
-        step = max(1, min(len(indices), self._affordable()))
+    def _learn(self, slicing: Slicing, cells: dict[int, Array | None]) -> None:
+        """The results of what is not known yet, in parts that stay small."""
+        whole = [index for index, inner in cells.items() if inner is None and index not in self._known]
+        step = max(1, AT_ONCE // self._elements(slicing))
+        for start in range(0, len(whole), step):
+            indices = whole[start : start + step]
+            results = _results(part_of(self.drawn, slicing, np.array(indices)))
+            for place, index in enumerate(indices):
+                self._known[index] = [_flat(result, slicing.output_axis, place) for result in results]
+        # slices of which the same is wanted go together, as those that a tile's rows are
+        alike: dict[bytes, list[int]] = {}
+        for index, inner in cells.items():
+            if inner is not None and (index, inner.tobytes()) not in self._known_cells:
+                alike.setdefault(inner.tobytes(), []).append(index)
+        used = {(index, inner.tobytes()) for index, inner in cells.items() if inner is not None}
+        self._known_cells = {key: known for key, known in self._known_cells.items() if key in used}
+        for key, indices in alike.items():
+            self._learn_cells(slicing, indices, np.frombuffer(key, np.int64))
+
+    def _learn_cells(self, slicing: Slicing, indices: list[int], inner: Array) -> None:
+        assert slicing.inner is not None
+        share = max(1, self._elements(slicing) * inner.size // self._inner_size(slicing))
+        self._spent += share * len(indices)
+        step, few = max(1, AT_ONCE // share), inner.size
+        if step == 1:  # a slice by itself is too much at once
+            few = max(1, inner.size * AT_ONCE // share)
         for start in range(0, len(indices), step):
-            self._learn_at_once(self.slicing, indices[start : start + step])
-
-    def _learn_at_once(self, slicing: Slicing, indices: list[int]) -> None:
-        part = part_of(self.drawn, slicing, np.array(indices))
-        results = _results(part)
-        for place, index in enumerate(indices):
-            self._known[index] = [
-                tuple(_flat(result, slicing.output_axis, place) for result in output) for output in results
+            some = indices[start : start + step]
+            part = part_of(self.drawn, slicing, np.array(some))
+            pieces = [
+                _results(part_of(part, slicing.inner, inner[at : at + few])) for at in range(0, inner.size, few)
             ]
+            results = [
+                tuple(np.concatenate(kind, slicing.inner.output_axis) for kind in zip(*output, strict=True))
+                for output in zip(*pieces, strict=True)
+            ]
+            for place, index in enumerate(some):
+                known = [_flat(result, slicing.output_axis, place) for result in results]
+                self._known_cells[index, inner.tobytes()] = known
+
+    def _inner_size(self, slicing: Slicing) -> int:
+        assert slicing.inner is not None
+        return int(self.drawn.task.outputs[0].shape[slicing.inner.output_axis])
 
     def _textbook(self, slicing: Slicing, chosen: Array) -> tuple[Array, ...]:
-        """Errors of the textbook formula, by magnitude, on some of the slices; made once."""
+        """Errors of the textbook formula, by magnitude, on some of the slices, or of their inner ones; made once."""
         if not self._errors:
             few = chosen[:: max(1, chosen.size // QUARTERS)]
             part = part_of(self.drawn, slicing, few)
+            if slicing.inner is not None:
+                size = self._inner_size(slicing)
+                count = max(QUARTERS, size * TEXTBOOK_ELEMENTS // (few.size * self._elements(slicing)))
+                if count < size:
+                    part = part_of(part, slicing.inner, np.arange(count) * size // count)
             exact = wide_results(part, part.inputs)
             found = textbook_results(part)
             self._errors = tuple(
@@ -322,32 +469,35 @@ class SlicedCase(Drafted):
             )
         return self._errors
 
-    def _in_corner(self, slicing: Slicing, output: int, where: Array | None) -> Expectation:
+    def _in_corner(self, slicing: Slicing, output: int, where: Runs | None) -> Expectation:
         if not self._corner:
             part = part_of(self.drawn, slicing, np.arange(min(_size(self.drawn, slicing), max(2, self._affordable()))))
             self._corner, textbook = _results(part), textbook_results(part)
             self._errors = tuple(
                 error_by_magnitude(values[0], [other[n] for other in textbook]) for n, values in enumerate(self._corner)
             )
-        expected, native, rounded = self._corner[output]
+        expected, native, *rounded = self._corner[output]
         shape = self.drawn.task.outputs[output].shape
-        if where is None:
-            where = np.ravel_multi_index(np.indices(expected.shape, sparse=True), shape).reshape(-1)
-        places = np.unravel_index(where, shape)
+        corner = np.indices(expected.shape, sparse=True)
+        positions = np.ravel_multi_index(corner, shape).reshape(-1) if where is None else where.positions
+        places = np.unravel_index(positions, shape)
         inside = np.logical_and.reduce([p < length for p, length in zip(places, expected.shape, strict=True)])
         at = tuple(place[inside] for place in places)
-        return expectation(expected[at], native[at], rounded[at], where[inside], known=self._errors[output])
+        found = Runs.of(positions[inside])
+        wide = expected[at]
+        others = rounded[0][at] if rounded else wide
+        return expectation(wide, native[at], others, found, known=self._errors[output])
 
     def _totals(self, slicing: Slicing) -> tuple[Expectation, ...]:
         """Every part in turn; errors of the textbook formula are learnt from a piece and add up as independent ones."""
         if not self._total:
             size = _size(self.drawn, slicing)
-            step = max(1, min(size, 4 * self._affordable()))
+            step = max(1, min(size, AT_ONCE // self._elements(slicing)))
             parts = []
             for start in range(0, size, step):
                 indices = np.arange(start, min(start + step, size))
                 parts.append((indices.size, _wide_part(self.drawn, slicing, indices)))
-            few = max(1, min(size, step // PIECE))
+            few = max(1, min(size, SLICED_ELEMENTS // PIECE // self._elements(slicing)))
             piece = part_of(self.drawn, slicing, np.arange(few))
             exact, textbook = wide_results(piece, piece.inputs), textbook_results(piece)
             more = np.sqrt(size / few)
@@ -362,10 +512,43 @@ class SlicedCase(Drafted):
 
 
 def _results(part: Drawn) -> tuple[tuple[Array, ...], ...]:
-    """Of each output: in float64, PyTorch's own, and of rounded inputs."""
-    wide = wide_results(part, part.inputs)
-    return tuple(zip(wide, native_results(part, part.inputs), rounded_results(part) or wide, strict=True))
+    """Of each output: in float64, PyTorch's own, and of rounded inputs where those are others."""
+    kinds = (wide_results(part, part.inputs), native_results(part, part.inputs), rounded_results(part))
+    return tuple(zip(*filter(None, kinds), strict=True))
 
 
-def _flat(output: Array, axis: int, place: int) -> Any:
-    return np.take(output, place, axis).reshape(-1)
+def _flat(result: tuple[Array, ...], axis: int, place: int) -> tuple[Array, ...]:
+    """One slice of an output's results, in memory of its own."""
+    return tuple(np.take(kind, place, axis).reshape(-1) for kind in result)
+
+
+def _index(positions: Array, shape: Sequence[int], axis: int) -> Array:
+    """The index along one axis of flat positions."""
+    index: Array = positions // prod(shape[axis + 1 :]) % shape[axis]
+    return index
+
+
+def _there(where: Runs, size: int, stride: int) -> Array:
+    """Which indices of an axis any of the positions have."""
+    there = np.zeros(size, bool)
+    first, last = where.first // stride, (where.first + where.length - 1) // stride
+    span = int((last - first).max(initial=0))
+    for step in range(min(span, size) + 1):
+        there[np.minimum(first + step, last) % size] = True
+    return there
+
+
+def _of_slices(where: Runs | None, chosen: Array, shape: Sequence[int], axis: int) -> Runs:
+    """Those positions, or all, that lie in some slices."""
+    size, stride = shape[axis], prod(shape[axis + 1 :])
+    outer = prod(shape[:axis])
+    if where is None:
+        first = ((np.arange(outer)[:, None] * size + chosen) * stride).reshape(-1)
+        return Runs(np.stack([first, np.full(first.size, stride)], axis=1))
+    if outer * chosen.size > MANY_RANGES:
+        positions = where.positions
+        mask = np.zeros(size, bool)
+        mask[chosen] = True
+        return Runs.of(positions[mask[_index(positions, shape, axis)]])
+    ranges = ((before * size + int(index)) * stride for before in range(outer) for index in chosen)
+    return Runs(np.concatenate([where.cut(low, low + stride) for low in ranges]))

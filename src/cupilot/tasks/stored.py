@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array, Filed, Tiled, dtype_of, filed, memory_of, strides_of
+from cupilot.arrays import Array, Filed, Runs, Tiled, dtype_of, filed, memory_of, strides_of
 from cupilot.devices.job import JobArgument
 from cupilot.errors import TaskError
 from cupilot.records import TensorSpec
@@ -37,8 +37,10 @@ class Store:
         self._folders = folders
         self._written = 0
 
-    def value(self, value: Value) -> JobArgument:
-        """An argument, or a part of one; of a tiled array the tile."""
+    def value(self, value: Value | Runs) -> JobArgument:
+        """An argument, or a part of one; of a tiled array the tile, of positions the table."""
+        if isinstance(value, Runs):
+            value = value.table
         if isinstance(value, np.ndarray):
             dense = value if isinstance(value, Tiled) else np.ascontiguousarray(value).reshape(value.shape)
             return JobArgument(str(self._write(dense)), TensorSpec(value.shape, str(value.dtype)))
@@ -112,7 +114,8 @@ def taken_expectation(stored: Iterable[JobArgument]) -> Expectation:
         values: Any = [taken(each) for each in stored]
     except (OSError, ValueError):
         raise TaskError(ALTERED) from None
-    return Expectation(*values)
+    positions, *others = values
+    return Expectation(None if positions is None else Runs(positions), *others)
 
 
 def remove(stored: Iterable[JobArgument]) -> None:
@@ -122,9 +125,9 @@ def remove(stored: Iterable[JobArgument]) -> None:
             Path(each.file).unlink(missing_ok=True)
 
 
-def stored_positions(where: Array | None, path: Path) -> JobArgument:
+def stored_positions(where: Runs | None, path: Path) -> JobArgument:
     """Positions for the process of a task, in one of its folders."""
     if where is None:
         return JobArgument()
-    np.ascontiguousarray(where, np.int64).tofile(path)
-    return JobArgument(str(path), TensorSpec(where.shape, "int64"))
+    np.ascontiguousarray(where.table, np.int64).tofile(path)
+    return JobArgument(str(path), TensorSpec(where.table.shape, "int64"))

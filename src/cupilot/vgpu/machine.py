@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array
+from cupilot.arrays import Array, Runs
 from cupilot.errors import MachineError
 from cupilot.gpu.occupancy import occupancy
 from cupilot.gpu.spec import GpuSpec
@@ -45,6 +45,7 @@ from cupilot.vgpu.widths import Width, site_widths, wanted
 
 Triple = tuple[int, int, int]
 PAGE_BYTES = 4096
+FEW_RUNS = 1 << 12
 SPACES = {"shared": 1, "group": 1, "generic": 2, "local": 3}
 """The runtime's numbers of memory spaces (engine.h: Space); what is not here is global."""
 
@@ -329,18 +330,23 @@ class Machine:
         array: Array = np.ctypeslib.as_array(raw).view(dtype).reshape(shape)
         return array
 
-    def stored_elements(self, address: int, count: int, item: int) -> Array | None:
+    def stored_runs(self, address: int, count: int, item: int) -> Runs | None:
         """Flat positions of the elements that were stored to since `begin`; None when that is all of them.
 
         Those of a file mapped since then count as stored.
         """
-        lib = self._library
-        total = int(lib.vgc_stored_elements(address, count, item, 0, None))
-        if total == count:
-            return None
-        out = np.empty(total, np.int64)
-        lib.vgc_stored_elements(address, count, item, total, out.ctypes.data)
-        return out
+        lib, table = self._library, np.empty((FEW_RUNS, 2), np.int64)
+        found = int(lib.vgc_stored_runs(address, count, item, len(table), table.ctypes.data))
+        if found > len(table):
+            table = np.empty((found, 2), np.int64)
+            lib.vgc_stored_runs(address, count, item, found, table.ctypes.data)
+        runs = Runs(table[:found])
+        return None if runs.size == count else runs
+
+    def stored_elements(self, address: int, count: int, item: int) -> Array | None:
+        """The same one by one."""
+        runs = self.stored_runs(address, count, item)
+        return None if runs is None else runs.positions
 
     def free(self, address: int) -> None:
         self._library.cudaFree(address)

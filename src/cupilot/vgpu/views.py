@@ -60,7 +60,7 @@ class CostView(ctypes.Structure):  # engine.h: BlockCost
 def declare(lib: ctypes.CDLL) -> None:
     """What the runtime's functions take and give, where it is not an int."""
     for name in ("vgc_launches", "vgc_findings", "vgc_operations", "vgc_image", "vgc_variable", "vgc_map_file",
-                 "vgc_stored_elements", "vgc_operation", "vgc_launch_traffic",
+                 "vgc_stored_runs", "vgc_operation", "vgc_launch_traffic",
                  "vgc_launch_extents", "vgc_launch_costs", "vgc_allocate"):  # fmt: skip
         getattr(lib, name).restype = ctypes.c_uint64
     lib.vgc_settings.argtypes = [ctypes.c_uint64, ctypes.c_double, ctypes.c_uint32]
@@ -71,7 +71,7 @@ def declare(lib: ctypes.CDLL) -> None:
     lib.vgc_order.argtypes = lib.vgc_sample_seed.argtypes = lib.vgc_handover.argtypes = [u64]
     lib.vgc_stored.argtypes = [u64]
     lib.vgc_store_launches.argtypes = [u64]
-    lib.vgc_stored_elements.argtypes = [u64, u64, u64, u64, ctypes.c_void_p]
+    lib.vgc_stored_runs.argtypes = [u64, u64, u64, u64, ctypes.c_void_p]
     lib.vgc_launch_traffic.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
     lib.vgc_launch_place.argtypes = [u64, u64]
     lib.vgc_launch_extents.argtypes = [u64, u64, u64, ctypes.c_void_p]

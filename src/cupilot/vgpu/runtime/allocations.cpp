@@ -191,28 +191,46 @@ void begin_call() {
     }
 }
 
-// How many elements were completely stored to in this call; the positions of the first `capacity` are put down.
-extern "C" u64 vgc_stored_elements(u64 address, u64 elements, u64 item, u64 capacity, u64* out) {
+// Stretches of elements that were completely stored to in this call, as pairs of the first one's number and how many they
+// are. Gives how many stretches there are; the first `capacity` are put down.
+struct Stretches {
+    u64 capacity, *out, count = 0, first = 0, end = 0;
+
+    void add(u64 at, u64 more) {
+        if (at != end || first == end) close(), first = at;
+        end = at + more;
+    }
+    void close() {
+        if (first == end) return;
+        if (count < capacity) out[2 * count] = first, out[2 * count + 1] = end - first;
+        count++, first = end;
+    }
+};
+
+extern "C" u64 vgc_stored_runs(u64 address, u64 elements, u64 item, u64 capacity, u64* out) {
     Allocation* a = find_allocation(address);
     if (!a || a->freed) return 0;
     const u64 start = address - a->base;
     elements = std::min(elements, (a->bytes - start) / item);
-    u64 found = 0;
+    Stretches found{capacity, out};
     if (a->filled && !a->sampled) {  // of a sampled launch only what it stored has its final value
-        for (; found < std::min(elements, capacity); found++) out[found] = found;
-        return elements;
+        found.add(0, elements), found.close();
+        return found.count;
     }
-    for (u64 i = 0; i < elements; i++) {
+    const u64 in_sector = start % SECTOR == 0 && SECTOR % item == 0 ? SECTOR / item : 0;
+    for (u64 i = 0; i < elements;) {
         u64 offset = start + i * item, page = offset / PAGE;
         if (!a->writers.launches[page]) {  // nobody wrote to this page
-            i = ((page + 1) * PAGE - start + item - 1) / item - 1;
+            i = ((page + 1) * PAGE - start + item - 1) / item;
             continue;
         }
-        if (!every(a->writers, offset, item, marked_written)) continue;
-        if (found < capacity) out[found] = i;
-        found++;
+        u8 state = in_sector && i % in_sector == 0 && i + in_sector <= elements ? sector_state(a->writers, offset / SECTOR) : MIXED;
+        u64 together = state == MIXED ? 1 : in_sector;
+        if (together > 1 ? marked_written(&state, 1) : every(a->writers, offset, item, marked_written)) found.add(i, together);
+        i += together;
     }
-    return found;
+    found.close();
+    return found.count;
 }
 
 // Whether anything was stored to a buffer in this call.
