@@ -9,6 +9,10 @@ RESIDENT = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint32, c
 ELAPSED = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)
 LOCATE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p)
 REGISTERS = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_char_p)
+RARE_BLOCKS = ctypes.CFUNCTYPE(
+    ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32), ctypes.POINTER(ctypes.c_uint32), ctypes.c_void_p,
+    ctypes.c_uint64,
+)  # fmt: skip
 
 
 class DeviceView(ctypes.Structure):

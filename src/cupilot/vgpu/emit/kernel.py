@@ -25,7 +25,8 @@ from cupilot.vgpu.emit.verify import verify_sizes
 from cupilot.vgpu.lower.cost import cost_of
 from cupilot.vgpu.lower.table import entry_of
 from cupilot.vgpu.ptx.flow import EXIT, TERMINATORS, Block, Flow, may_spin, split_blocks
-from cupilot.vgpu.ptx.syntax import Function, Instruction, Module, Reg
+from cupilot.vgpu.ptx.indices import index_code
+from cupilot.vgpu.ptx.syntax import Function, Instruction, Module, Param, Reg
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class KernelCode:
     blocks: list[BlockCost] = field(default_factory=list)
     first_lines: list[int] = field(default_factory=list)
     files: dict[int, str] = field(default_factory=dict)  # by line of the source, where it is known
+    params: dict[str, Param] = field(default_factory=dict)
+    index_code: tuple[Instruction, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,7 @@ class Emitter(Calls):
             kernel.param_bytes, kernel.max_threads, tuple(self.variables),
             tuple(name for name in sorted(self.declared) if name.startswith("vg_")), self.takes_turns, self.sites,
             costs, first_lines, self.module.file_names(self.program.functions),
+            {param.name: param for param in kernel.params}, index_code(kernel),
         )  # fmt: skip
 
     def _entry(self, blocks: int) -> None:

@@ -44,6 +44,8 @@ void vgc_callbacks(Translate translate, Resident resident, Elapsed elapsed, Loca
     r.translate = translate, r.resident = resident, r.elapsed = elapsed, r.locate = locate, r.registers = registers;
 }
 
+void vgc_rare_blocks(RareBlocks rare_blocks) { engine().rare_blocks = rare_blocks; }
+
 void vgc_device(const DeviceInfo* device) { engine().device = *device; }
 
 void vgc_settings(u64 sample_budget, double seconds_left, u32 threads) {

@@ -415,9 +415,13 @@ struct Settings {
 
 struct Operation { std::string kind; u64 bytes; u64 before_launch; };
 
+// Of a launch: how many blocks are rare and how many are picked, then the rare ones, their levels and the picked ones.
+using RareBlocks = const u64* (*)(u32 kernel, const u32* grid, const u32* block, const u8* params, u64 seed);
+
 struct Engine {
     DeviceInfo device{};
     Settings settings;
+    RareBlocks rare_blocks = nullptr;
     std::vector<Allocation*> allocations;  // sorted by address
     std::vector<Allocation*> by_index;
     std::vector<LaunchState*> launches;

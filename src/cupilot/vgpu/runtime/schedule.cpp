@@ -239,10 +239,10 @@ struct Sample {
     std::array<u64, Places::COUNT> run_of{};  // blocks of each place that ran
     std::vector<u64> waiting;                 // drawn, to be started from the back
     u32 main = 0;                             // the place that most blocks are at
-    u64 spent[2] = {};                        // lane instructions, at other places and at that one
+    u64 spent[3] = {};                        // lane instructions, at other places, at that one and of rare blocks
     u64 limit, started = 0, in_order = 0, helpers = 0, above = 0, below = 0;
     Spread work, sectors;
-    bool whole = false;
+    bool whole = false, looked = false;
 
     Sample(LaunchState& launch, u8* arguments, u64 seed) : l(launch), params(arguments), draw(launch.grid, seed) {
         limit = std::min(l.blocks, BLOCK_SAMPLE_LIMIT);
@@ -253,10 +253,28 @@ struct Sample {
     bool is_uneven() const { return std::max(work.standard_error(), sectors.standard_error()) > UNCERTAIN; }
 
     // Lane instructions of the whole launch, at the rate of the blocks that ran.
-    double estimate() const { return (double)(spent[0] + spent[1]) / (double)started * (double)l.blocks; }
+    double estimate() const {
+        u64 rare = 0;
+        for (u32 p = Places::GRID; p < Places::COUNT; p++) rare += run_of[p];
+        u64 others = std::max<u64>(1, started - rare);
+        return (double)spent[2] + (double)(spent[0] + spent[1]) / (double)others * (double)(l.blocks - std::min(l.blocks, rare));
+    }
+
+    bool runs_whole() const { return estimate() <= (double)(WHOLE_BUDGETS * engine().settings.sample_budget); }
+
+    // Which blocks compare otherwise than most of them, once it is known that not all of them run.
+    void look_for_rare() {
+        looked = true;
+        const RareBlocks rare = engine().rare_blocks;
+        const u64* found = rare && l.blocks > started ? rare(l.kernel->id, l.grid, l.block, params, draw.seed()) : nullptr;
+        if (!found) return;
+        u64 count = found[0], picked = found[1];
+        draw.set_rare(count, found + 2, found + 2 + count, picked, found + 2 + 2 * count);
+        limit = std::min(l.blocks, limit + picked);
+    }
 
     bool enough() const {
-        if (started >= MINIMUM_SAMPLE && estimate() <= (double)(WHOLE_BUDGETS * engine().settings.sample_budget)) return false;
+        if (started >= MINIMUM_SAMPLE && runs_whole()) return false;
         bool uneven = is_uneven();
         u64 blocks = uneven ? MORE_BLOCKS * limit : limit, budgets = uneven ? MORE_BUDGETS : 1;
         u64 paid = spent[1] / engine().settings.sample_budget;
@@ -268,8 +286,10 @@ struct Sample {
         const u64 order = engine().settings.order;
         u64 count = order ? std::max<u64>(3, started / 2) : 1;
         // dear blocks at the edges must not leave nothing for the others, nor the other way round
-        bool edges = spent[0] < OVERSPENT * engine().settings.sample_budget;
-        for (u64 block; waiting.size() < count && (block = draw.next(edges)) < l.blocks;) waiting.push_back(block);
+        u64 most = OVERSPENT * engine().settings.sample_budget;
+        bool edges = spent[0] < most, rare = spent[2] < most;
+        if (!looked && started >= 2 && !runs_whole() && (started >= MINIMUM_SAMPLE || spent[1] >= most / MINIMUM_SAMPLE)) look_for_rare();
+        for (u64 block; waiting.size() < count && (block = draw.next(edges, rare)) < l.blocks;) waiting.push_back(block);
         std::vector<u64> kept = waiting;
         for (u64 i = 0; order && i < kept.size(); i++) waiting[Permutation(kept.size(), order + started)(i)] = kept[i];
     }
@@ -319,7 +339,7 @@ struct Sample {
             bool begun = false;
             auto next = [&](Need need) { return begun ? helper(need) : (begun = true, taken(first)); };
             worker.run(next, 1, most);
-            spent[place == main] += worker.instructions(1) - before;
+            spent[place >= Places::GRID ? 2 : place == main] += worker.instructions(1) - before;
             for (size_t i = known; place == main && i < worker.tally.costs.size(); i++)
                 work.add((double)worker.tally.costs[i].work), sectors.add((double)worker.tally.costs[i].sectors);
         }
