@@ -226,14 +226,15 @@ def standing_lines(at: RooflinePosition, timing: Timing, roof: Roof) -> list[str
     """Zone and headroom, with the arithmetic."""
     ridges = dict.fromkeys(f"{ridge:.3g}" for ridge in (roof.ridge_low, roof.ridge_high))
     kernel = "latency-bound, near no ceiling," if at.zone == LATENCY_BOUND else "near a ceiling"
-    bound = at.bound
+    bound = at.least.attainable
     return [
         f"the task is {at.task_zone}: {at.intensity:.3g} operations per byte that must move, "
         f"{'ridges' if len(ridges) > 1 else 'ridge'} at {' and '.join(ridges)}; "
         f"the kernel is {kernel} and held back by {WORDS.get(at.limit, at.limit)}",
         f"{headroom(at)} the limit: {duration(timing.time_s)} against {duration(at.bound_s)}, the larger of "
         f"{quantity(bound.bytes, 'B')} / {quantity(bound.bytes_per_s, 'B/s')} = {duration(bound.bytes_s)} and "
-        f"{quantity(bound.flop, 'flop')} / {quantity(bound.flop_per_s, 'flop/s')} = {duration(bound.flop_s)}",
+        f"{quantity(bound.flop, 'flop')} / {quantity(bound.flop_per_s, 'flop/s')} = {duration(bound.flop_s)}; "
+        f"{duration(at.least.datasheet.time_s)} by the datasheet's {quantity(at.least.datasheet.bytes_per_s, 'B/s')}",
     ]
 
 

@@ -43,12 +43,16 @@ class CardHint:
 
 @dataclass(frozen=True)
 class PositionAnswer:
-    """A kernel's position on the roofline: its zone, its limit, and its time over the lower bound."""
+    """A kernel's position on the roofline: its zone, its limit, and its time over the least that is attainable.
+
+    ``datasheet_ms`` is that at the datasheet's bandwidth, which no kernel reaches.
+    """
 
     zone: str
     limit: str
     headroom: float
     bound_ms: float
+    datasheet_ms: float
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,7 @@ class RooflineDot:
 
 @dataclass(frozen=True)
 class RooflineAnswer:
-    """The task's lower bound on a device, and the position of the kernel, if one was given."""
+    """The least attainable time of the task on a device, and the position of the kernel, if one was given."""
 
     task: str
     device: str
@@ -166,6 +170,7 @@ class RooflineAnswer:
     least_bytes: float
     least_flop: float
     bound_ms: float
+    datasheet_ms: float
     problem: Problem | None = None
     time: TimeAnswer | None = None
     standing: PositionAnswer | None = None

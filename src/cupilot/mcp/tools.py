@@ -180,7 +180,12 @@ def _problem(failure: Failure | None) -> answers.Problem | None:
 def _standing(at: RooflinePosition | None) -> answers.PositionAnswer | None:
     if at is None:
         return None
-    return answers.PositionAnswer(at.zone, at.limit, _number(at.headroom), _number(at.bound_s * 1e3))
+    return answers.PositionAnswer(at.zone, at.limit, _number(at.headroom), *_bounds(at))
+
+
+def _bounds(at: RooflinePosition) -> tuple[float, float]:
+    """The least time that is attainable, and that of the datasheet, in milliseconds."""
+    return _number(at.least.time_s * 1e3), _number(at.least.datasheet.time_s * 1e3)
 
 
 def _cards(at: RooflinePosition | None, precision: str, spec: GpuSpec) -> tuple[answers.CardHint, ...]:
@@ -229,8 +234,8 @@ def _roofline_answer(
         _number(roof.ridge_low),
     )  # fmt: skip
     return answers.RooflineAnswer(
-        task.name, device.name, roof.precision, ceilings, at.task_zone, _number(at.intensity), at.bound.bytes,
-        at.bound.flop, _number(at.bound_s * 1e3), _problem(problem), _time(found.timing) if found else None,
+        task.name, device.name, roof.precision, ceilings, at.task_zone, _number(at.intensity), at.least.attainable.bytes,
+        at.least.attainable.flop, *_bounds(at), _problem(problem), _time(found.timing) if found else None,
         _standing(at) if found else None, tuple(map(_dot, found.places)) if found else (),
     )  # fmt: skip
 
