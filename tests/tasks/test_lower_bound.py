@@ -60,7 +60,11 @@ def test_where_operations_bind_both_limits_are_one() -> None:
 
 def test_the_limit_has_its_arithmetic():
     limit = task_limit(A100, TASK, 1e6)
-    assert (limit.datasheet.bytes, limit.datasheet.bytes_per_s, limit.datasheet.flop) == (8 * 1024 * 1024, 2.039e12, 1e6)
+    assert (limit.datasheet.bytes, limit.datasheet.bytes_per_s, limit.datasheet.flop) == (
+        8 * 1024 * 1024,
+        2.039e12,
+        1e6,
+    )
     assert limit.datasheet.reason == "moving 8388608 bytes at 2039 GB/s"
     assert limit.attainable.time_s == pytest.approx(A100.dram_s(TASK.input_bytes, TASK.output_bytes))
 

@@ -47,7 +47,9 @@ def test_a_norm_of_everything_is_read_twice_but_for_what_stays(expression: str) 
     size = 16384 * 16384 * 4
     assert second_read_bytes(given, A100) == pytest.approx(size - A100.on_chip_bytes)
     assert second_read_bytes(given, T4) > second_read_bytes(given, A100)
-    assert task_limit(A100, given, 0.0).time_s == pytest.approx(A100.dram_s(2 * size - A100.on_chip_bytes, size), rel=1e-3)
+    assert task_limit(A100, given, 0.0).time_s == pytest.approx(
+        A100.dram_s(2 * size - A100.on_chip_bytes, size), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(

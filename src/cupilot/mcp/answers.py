@@ -35,7 +35,7 @@ class TimeAnswer:
 
 @dataclass(frozen=True)
 class CardHint:
-    """A card that relieves the limit; the tool `strategies` has its text."""
+    """A card that suits operators, limit, zone, device and precision; the tool `strategies` has its text."""
 
     card: str
     title: str
@@ -99,21 +99,48 @@ class HotLineAnswer:
 
 
 @dataclass(frozen=True)
+class UnitShare:
+    """How much of a unit's peak rate a launch reaches."""
+
+    name: str
+    share: float
+
+
+@dataclass(frozen=True)
+class MemoryAnswer:
+    """What lanes asked of a space, or what passed between two levels; sectors have 32 bytes, a request is a warp's."""
+
+    name: str
+    bytes: float
+    sectors_per_request: float | None
+    hit_rate: float | None
+
+
+@dataclass(frozen=True)
 class LaunchAnswer:
-    """One launch; its time is modelled, registers and shared memory are those of ptxas."""
+    """One launch; its time is modelled, ``share`` is that of the call, registers and shared memory are ptxas's.
+
+    ``residence`` says in words how the launch fills the GPU, ``remarks`` what its lanes and warps wait for.
+    """
 
     kernel: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     time_ms: float
+    share: float
     limit: str
     registers: int
     shared_bytes: int
     spilled_bytes: int
     occupancy: float
     occupancy_limit: str
+    waves: float
+    residence: str
     active_lanes: float
     parts: tuple[TimeShare, ...]
+    units: tuple[UnitShare, ...]
+    memory: tuple[MemoryAnswer, ...]
+    remarks: tuple[str, ...]
     hottest_lines: tuple[HotLineAnswer, ...]
 
 
