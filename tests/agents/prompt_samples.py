@@ -89,7 +89,7 @@ TIMED = replace(
 STRATEGY = Strategy(
     (
         Move.of("coalesce", "lanes along rows"),
-        Move.of("vector-load", "fewer requests", width=4),
+        Move.of("vector-load", "fewer requests", bytes=16),
         Move.of("zigzag-walk", "rows back and forth", rows=2),
     ),
     "wide and in order",
@@ -109,7 +109,7 @@ FAILED = Evaluation(KERNEL.digest, "relu", "sample", FAILURE)
 LOST = Individual(5, 1, "cross", Strategy((Move.of("unroll", factor=8),)), KERNEL, FAILED, (3,))
 POOLED = PoolRecord(
     "leaky-relu", ("leaky_relu",), "float32", "fp32", "2048x2048:float32", Sizes(4194304), "memory-bound", "dram",
-    "sample", Strategy((Move.of("vector-load", "paid", width=4), Move.of("coalesce"))), 1e-5, 2.5, 1.1, "modelled",
+    "sample", Strategy((Move.of("vector-load", "paid", bytes=16), Move.of("coalesce"))), 1e-5, 2.5, 1.1, "modelled",
     "0123456789abcdef", Proof("00", "11", (("nvcc", "13.0"),), 0, 5, 0.5), "0.1.0",
 )  # fmt: skip
 

@@ -58,13 +58,13 @@ def test_a_plain_kernel_shows_no_move(card: str) -> None:
 
 def test_comments_prove_nothing() -> None:
     kernel = Kernel(PLAIN.source + "// float4 __shfl_xor_sync\n/* __shared__ */\n")
-    assert kept(kernel, Move.of("vector-load", width=4), Move.of("warp-shuffle"), Move.of("shared-cache")) == set()
+    assert kept(kernel, Move.of("vector-load", bytes=16), Move.of("warp-shuffle"), Move.of("shared-cache")) == set()
 
 
 def test_parameters_count() -> None:
     kernel = Kernel("const float2 v = x[i];")
-    assert kept(kernel, Move.of("vector-load", width=2)) == {"vector-load"}
-    assert kept(kernel, Move.of("vector-load", width=4)) == set()
+    assert kept(kernel, Move.of("vector-load", bytes=8)) == {"vector-load"}
+    assert kept(kernel, Move.of("vector-load", bytes=16)) == set()
 
 
 def test_a_block_size_is_that_of_a_launch() -> None:

@@ -61,14 +61,14 @@ def align_reply(*moves: tuple[str, str], text: str = "what it does") -> str:
     return json.dumps({"moves": [{"move": move, "quote": quote} for move, quote in moves], "text": text})
 
 
-MOVES = ["vector-load(width=4)", "unroll(factor=4)", "unroll(factor=8)", "streaming-store", "block-size(threads=512)",
+MOVES = ["vector-load(bytes=16)", "unroll(factor=4)", "unroll(factor=8)", "streaming-store", "block-size(threads=512)",
          "coalesce", "grid-stride(blocks_per_sm=4)", "zigzag-walk(rows=2)"]  # fmt: skip
 ANSWERS: dict[str, str | Callable[[Request], str] | None] = {
     "aim": '{"aim": "Widen the accesses."}',
     "strategies": json.dumps({"strategies": [{"moves": [move], "text": "", "reason": "x"} for move in MOVES]}),
     "moves": lambda request: strategy_reply(MOVES[request.sample % len(MOVES)], "coalesce  # lanes"),
     "code": code_reply(),
-    "align": align_reply(("vector-load(width=4)", "y[threadIdx.x]"), ("coalesce", "")),
+    "align": align_reply(("vector-load(bytes=16)", "y[threadIdx.x]"), ("coalesce", "")),
     "verdict": json.dumps({"verdict": "repaired", "reason": "a typo", "code": SOURCE}),
 }
 
@@ -186,7 +186,7 @@ def test_a_translation_that_fails_is_a_failure(answer: str | None, kind: str) ->
 
 def test_align_strikes_what_cannot_be_seen() -> None:
     claims = align_reply(
-        ("vector-load(width=4)  # new reason", "const float4* x"),
+        ("vector-load(bytes=16)  # new reason", "const float4* x"),
         ("warp-shuffle", "relu<<<1, 256>>>"),
         ("zigzag-walk(rows=2)", "y[threadIdx.x] = x[threadIdx.x];"),
         ("made-up-move", "this line is not there"),
@@ -195,7 +195,7 @@ def test_align_strikes_what_cannot_be_seen() -> None:
     aligned = agents.align(ALONE, Kernel(SOURCE), STRATEGY, replace(TIMED, profile=None))
     assert aligned.cards == {"vector-load", "zigzag-walk"}
     assert aligned.move("vector-load") == Move.of(
-        "vector-load", "fewer requests", width=4
+        "vector-load", "fewer requests", bytes=16
     )  # the reason it was chosen for
     assert aligned.text.startswith("what it does [")
     assert "struck warp-shuffle: it is not visible in the source" in aligned.text
@@ -204,7 +204,9 @@ def test_align_strikes_what_cannot_be_seen() -> None:
 
 def test_without_a_reply_align_checks_alone() -> None:
     agents, _ = agents_with(align=None)
-    strategy = Strategy((Move.of("vector-load", "w", width=4), Move.of("warp-shuffle"), Move.of("zigzag-walk")), "idea")
+    strategy = Strategy(
+        (Move.of("vector-load", "w", bytes=16), Move.of("warp-shuffle"), Move.of("zigzag-walk")), "idea"
+    )
     aligned = agents.align(ALONE, Kernel(SOURCE), strategy, replace(TIMED, profile=None))
     assert aligned.cards == {"vector-load", "zigzag-walk"}
     assert aligned.text == "idea [struck warp-shuffle: it is not visible in the source]"

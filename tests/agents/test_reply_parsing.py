@@ -33,17 +33,17 @@ def read(*moves: str, text: str = "", precision: str = "fp32") -> Strategy:
 
 
 def test_moves_come_with_parameters_and_reasons() -> None:
-    strategy = read("vector-load(width=2)  # half as many", "coalesce", text="an idea")
-    assert strategy.move("vector-load") == Move.of("vector-load", "half as many", width=2)
+    strategy = read("vector-load(bytes=8)  # half as many", "coalesce", text="an idea")
+    assert strategy.move("vector-load") == Move.of("vector-load", "half as many", bytes=8)
     assert strategy.cards == {"vector-load", "coalesce"}
     assert strategy.text == "an idea"
 
 
 @pytest.mark.parametrize(
-    "line", ["Vector Load(width=4)", "vector_load(width=4)", "- vector-load(width=4)", "`vector-load(width=4)`"]
+    "line", ["Vector Load(bytes=16)", "vector_load(bytes=16)", "- vector-load(bytes=16)", "`vector-load(bytes=16)`"]
 )
 def test_names_are_normalised(line: str) -> None:
-    assert read(line).move("vector-load") == Move.of("vector-load", width=4)
+    assert read(line).move("vector-load") == Move.of("vector-load", bytes=16)
 
 
 def test_an_invention_is_kept_and_named() -> None:

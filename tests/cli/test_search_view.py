@@ -36,9 +36,9 @@ def individual(number: int, time_s: float, *moves: Move) -> Individual:
 
 PLAIN = individual(0, 1.85e-2)
 BEST = individual(
-    5, 3.12e-4, Move.of("block-per-row"), Move.of("block-size", threads=1024), Move.of("vector-load", width=4)
+    5, 3.12e-4, Move.of("block-per-row"), Move.of("block-size", threads=1024), Move.of("vector-load", bytes=16)
 )
-OTHER = individual(3, 5.5e-4, Move.of("warp-per-row"), Move.of("vector-load", width=2))
+OTHER = individual(3, 5.5e-4, Move.of("warp-per-row"), Move.of("vector-load", bytes=8))
 BUSY = RunState(
     info=INFO,
     began_s=NOW_S - 83,

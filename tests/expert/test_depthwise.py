@@ -42,7 +42,7 @@ def test_large_filters_are_left_to_the_plain_kernel() -> None:
         ("", "One thread per result", "kLive"),
         (MARCH, "constexpr int kRows = 8;", "halo"),
         (f"{MARCH}\nshared-halo", "__shared__ float halo[kHalo];", "Inside"),
-        ("window-registers(outputs=2)\nvector-load(width=2)", "Pack<2> pack;", "Pack<4>"),
+        ("window-registers(outputs=2)\nvector-load(bytes=8)", "Pack<2> pack;", "Pack<4>"),
     ],
 )
 def test_moves_show_in_the_code(moves: str, has: str, lacks: str) -> None:

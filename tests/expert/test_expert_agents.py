@@ -157,7 +157,7 @@ def test_an_illegal_strategy_is_a_failure_with_its_reasons() -> None:
 
 def test_align_strikes_what_the_kernel_does_not_do() -> None:
     task = softmax_task(64, 1001)
-    claimed = Strategy((Move.of("block-per-row", "long rows"), Move.of("vector-load", "wide", width=4)), "words")
+    claimed = Strategy((Move.of("block-per-row", "long rows"), Move.of("vector-load", "wide", bytes=16)), "words")
     kernel = EXPERT.translate(brief(task), claimed)
     assert isinstance(kernel, Kernel)
     aligned = EXPERT.align(brief(task), kernel, claimed, EVALUATION)

@@ -26,7 +26,7 @@ def test_products_with_a_vector_are_sums(
 
 
 def test_the_vector_is_an_operand_of_its_own_length() -> None:
-    text = rendered("torch.relu(a @ b)", (6, 40), (40, 1), moves="block-per-row\nwarp-shuffle\nvector-load(width=4)")
+    text = rendered("torch.relu(a @ b)", (6, 40), (40, 1), moves="block-per-row\nwarp-shuffle\nvector-load(bytes=16)")
     assert "x1.numel() == length" in text
     assert "aligned(x1.data_ptr<float>()" in text
     assert "apply(part)" in text

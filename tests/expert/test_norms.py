@@ -197,10 +197,10 @@ SLOW = {
 TEAM = "warp-shuffle\nrow-team(elements=8192)\nblock-size(threads={threads})\n"
 TEAMS = {
     # one weight for a block's part, or more; weights along the row, at packs or not; two meetings instead of one
-    "group": (task("self.norm(x)", (2, 8, 16384), member("GroupNorm(2, B)")), "welford\nvector-load(width=4)", 128),
-    "group-odd": (task("self.norm(x)", (2, 8, 10007), member("GroupNorm(2, B)")), "vector-load(width=4)", 64),
-    "layer": (task("self.norm(x)", (3, 40, 1024), member("LayerNorm((B, C))")), "welford\nvector-load(width=4)", 128),
-    "layer-odd": (task("self.norm(x)", (3, 41, 1023), member("LayerNorm((B, C))")), "vector-load(width=2)", 256),
+    "group": (task("self.norm(x)", (2, 8, 16384), member("GroupNorm(2, B)")), "welford\nvector-load(bytes=16)", 128),
+    "group-odd": (task("self.norm(x)", (2, 8, 10007), member("GroupNorm(2, B)")), "vector-load(bytes=16)", 64),
+    "layer": (task("self.norm(x)", (3, 40, 1024), member("LayerNorm((B, C))")), "welford\nvector-load(bytes=16)", 128),
+    "layer-odd": (task("self.norm(x)", (3, 41, 1023), member("LayerNorm((B, C))")), "vector-load(bytes=8)", 256),
     "plain": (task("x / torch.norm(x)", (7, 64, 101)), "streaming-store", 256),
 }  # fmt: skip
 

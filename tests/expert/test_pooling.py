@@ -78,8 +78,8 @@ def test_one_axis_has_nothing_to_march_along() -> None:
         (f"{MARCH}\nseparable-window", "float part[kColumns];", "halo"),
         (f"{MARCH}\nshared-halo", "__shared__ float halo[kHalo];", "Inside"),
         (f"{MARCH}\nunroll(factor=2)", "kThreadsX apart", "Pack"),
-        ("window-registers(outputs=4)\nvector-load(width=4)", "kPacks", "__stcs"),
-        ("window-registers(outputs=4)\nvector-load(width=4)\nstreaming-store", "__stcs", "kLive * 2"),
+        ("window-registers(outputs=4)\nvector-load(bytes=16)", "kPacks", "__stcs"),
+        ("window-registers(outputs=4)\nvector-load(bytes=16)\nstreaming-store", "__stcs", "kLive * 2"),
     ],
 )
 def test_moves_show_in_the_code(moves: str, has: str, lacks: str) -> None:

@@ -113,7 +113,7 @@ def test_moves_follow_the_arrangement_of_the_elements() -> None:
 
 def test_wide_loads_are_struck_where_rows_start_anywhere() -> None:
     space = Space(problem_of("torch.sum(a, dim=0)", (64, 63)), DECK)
-    assert space.effective(parse("vector-load(width=4)", DECK)) == Strategy()
+    assert space.effective(parse("vector-load(bytes=16)", DECK)) == Strategy()
 
 
 SHAPES = [(3, 40, 37), (4, 64, 32), (1, 1, 1), (2, 1000, 8)]

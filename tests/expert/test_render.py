@@ -25,7 +25,7 @@ TUNED = """
 coalesce
 shared-tile(block_k=16, block_m=128, block_n=128)
 register-block(thread_m=8, thread_n=8)
-vector-load(width=4)
+vector-load(bytes=16)
 transposed-a-tile
 shared-padding(floats=4)
 double-buffer(buffers=2)
@@ -81,7 +81,7 @@ def test_reasons_do_not_change_the_kernel() -> None:
 @pytest.mark.parametrize(
     ("task", "text", "has", "lacks"),
     [
-        (elementwise_task(), "vector-load(width=4)", "Pack<kWidth> v", "__stcs"),
+        (elementwise_task(), "vector-load(bytes=16)", "Pack<kWidth> v", "__stcs"),
         (elementwise_task(), "streaming-store", "__stcs(&y[i], apply(x[i]))", "Pack"),
         (elementwise_task(), "grid-stride(blocks_per_sm=8)", "cudaDevAttrMultiProcessorCount", "kUnroll"),
         (softmax_task(), "block-per-row", "parts[threadIdx.x + half]", "__shfl"),
@@ -121,15 +121,15 @@ def test_arguments_keep_the_order_of_the_task() -> None:
     [
         (
             elementwise_task(),
-            "vector-load(width=4)\nunroll(factor=4)\ngrid-stride(blocks_per_sm=8)\nstreaming-store",
+            "vector-load(bytes=16)\nunroll(factor=4)\ngrid-stride(blocks_per_sm=8)\nstreaming-store",
             64,
         ),
         (
             softmax_task(),
-            "block-per-row\nwarp-shuffle\nonline-softmax\nregister-cache\nvector-load(width=4)\nblock-size(threads=512)",
+            "block-per-row\nwarp-shuffle\nonline-softmax\nregister-cache\nvector-load(bytes=16)\nblock-size(threads=512)",
             64,
         ),
-        (softmax_task(64, 1000), "block-per-row\nshared-cache\nvector-load(width=2)\nunroll(factor=2)", 64),
+        (softmax_task(64, 1000), "block-per-row\nshared-cache\nvector-load(bytes=8)\nunroll(factor=2)", 64),
         (matmul_task(), TUNED, 128),
     ],
 )

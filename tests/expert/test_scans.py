@@ -70,7 +70,7 @@ def test_sums_are_exact_where_single_precision_is_asked_for() -> None:
 
 
 def test_a_line_of_the_result_may_be_longer_than_what_is_read() -> None:
-    text = rendered(EXCLUSIVE, (8, 64), moves="warp-scan\nblocked-arrangement(items=8)\nvector-load(width=4)")
+    text = rendered(EXCLUSIVE, (8, 64), moves="warp-scan\nblocked-arrangement(items=8)\nvector-load(bytes=16)")
     assert "torch::empty({x.size(0) - 1, stored}" in text
     assert "scan<kWidth, 1>" in text
 

@@ -85,7 +85,7 @@ def test_random_strategies_are_right(device: Device, operator: str, rows: int, c
 
 @pytest.mark.slow
 def test_a_row_that_no_cache_holds_is_right(device: Device) -> None:
-    cached = "block-per-row\nwarp-shuffle\nonline-softmax\nregister-cache\nshared-cache\nvector-load(width=4)"
+    cached = "block-per-row\nwarp-shuffle\nonline-softmax\nregister-cache\nshared-cache\nvector-load(bytes=16)"
     assert_right(device, made("softmax", 3, 60001), parse(f"{cached}\nblock-size(threads=128)", DECK))
 
 
@@ -103,7 +103,9 @@ def test_a_team_is_as_large_as_the_row_needs() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moves", ["online-softmax\nvector-load(width=4)", "vector-load(width=2)\nstreaming-store", ""])
+@pytest.mark.parametrize(
+    "moves", ["online-softmax\nvector-load(bytes=16)", "vector-load(bytes=8)\nstreaming-store", ""]
+)
 def test_a_row_that_several_blocks_keep_is_right(device: Device, moves: str) -> None:
     team = TEAM.format(elements=16384, threads=128)
     assert_right(device, made("log_softmax", 3, 40001), parse(f"{team}\n{moves}", DECK))

@@ -77,14 +77,14 @@ def test_starting_points_are_legal_distinct_and_led_by_the_limit(task: Task) -> 
         (
             "matmul",
             "coalesce; shared-tile(block_k=8, block_m=64, block_n=64); register-block(thread_m=2, thread_n=8); "
-            "vector-load(width=4)",
+            "vector-load(bytes=16)",
             "whole vectors",
         ),
         ("softmax", "block-per-row; unroll(factor=2); register-cache", "unrolled already"),
         ("softmax", "register-cache", "register-cache needs block-per-row|warp-per-row"),
         ("softmax", "warp-per-row; warp-shuffle; register-cache", "does not fit in registers"),
         ("softmax", "fast-math-exp", "not for fp32"),
-        ("elementwise", "vector-load(width=4); unroll(factor=8)", "in flight"),
+        ("elementwise", "vector-load(bytes=16); unroll(factor=8)", "in flight"),
     ],
 )
 def test_what_is_illegal_is_said_in_words(family: str, text: str, reason: str) -> None:
@@ -94,8 +94,8 @@ def test_what_is_illegal_is_said_in_words(family: str, text: str, reason: str) -
 @pytest.mark.parametrize(
     ("task", "text", "left"),
     [
-        (softmax_task(64, 1001), "block-per-row; vector-load(width=4)", {"block-per-row"}),
-        (softmax_task(64, 1002), "block-per-row; vector-load(width=2)", {"block-per-row", "vector-load"}),
+        (softmax_task(64, 1001), "block-per-row; vector-load(bytes=16)", {"block-per-row"}),
+        (softmax_task(64, 1002), "block-per-row; vector-load(bytes=8)", {"block-per-row", "vector-load"}),
         (softmax_task(64, 200), "block-per-row; unroll(factor=2)", {"block-per-row"}),
         (elementwise_task(), "block-size(threads=256); streaming-store", {"streaming-store"}),
         (

@@ -78,7 +78,7 @@ def wrong(stage: str, kind: str, message: str, log: str = "") -> Evaluation:
     return Evaluation("", "relu", DEVICE, Failure(stage, kind, message, log))
 
 
-VECTOR = Move.of("vector-load", "fewer requests", width=4)
+VECTOR = Move.of("vector-load", "fewer requests", bytes=16)
 UNROLL = Move.of("unroll", factor=2)
 INVENTED = Move.of("warp-magic", "a model thought of it")
 
@@ -98,7 +98,7 @@ def individuals() -> tuple[Individual, ...]:
 
     wrong_result = wrong("verify", "wrong-result", "element 7 is 1.5", "a log")
     unwritten = wrong("translate", "no-kernel", "no recipe")
-    narrow = strategy(Move.of("vector-load", width=2), UNROLL)
+    narrow = strategy(Move.of("vector-load", bytes=8), UNROLL)
     return (
         Individual(0, 0, "plain", strategy(), kernels[0], timed(0, 4, 800), (), "to begin"),
         Individual(1, 0, "initial", strategy(VECTOR), kernels[1], timed(1, 2, 300), (0,)),

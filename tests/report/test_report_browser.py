@@ -131,7 +131,7 @@ def test_hovering_a_dot_shows_what_it_is(browser: Browser, pages: dict[str, Path
     assert "5 (best)" in text
     assert "cross of 1 and 3" in text
     assert "0.125 flop per byte of DRAM" in text
-    assert "unroll(factor=2) + vector-load(width=4)" in text
+    assert "unroll(factor=2) + vector-load(bytes=16)" in text
 
 
 def test_dots_are_reached_by_keyboard(browser: Browser, pages: dict[str, Path]) -> None:

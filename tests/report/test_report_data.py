@@ -86,7 +86,7 @@ def test_a_step_says_what_changed_and_what_it_gained_on_which_limit() -> None:
     assert cross.changes == (Change("added", "unroll", "unroll(factor=2)"),)
     assert (cross.gain, cross.limit) == (pytest.approx(2), "latency")
     assert [(part.limit, part.saved_s) for part in cross.parts] == [("latency", pytest.approx(250e-6))]
-    assert found[6].changes == (Change("changed", "vector-load", "vector-load(width 4 → 2)"),)
+    assert found[6].changes == (Change("changed", "vector-load", "vector-load(bytes 16 → 8)"),)
     assert found[6].gain == pytest.approx(250 / 350)
     assert found[3].gain is None, "its parent failed"
 

@@ -52,13 +52,13 @@ def test_crossing_at_the_level_of_code_knows_nothing_of_needs() -> None:
     expert = CodeLevel()
     parents = tuple(
         Individual(number, 0, "initial", parse(text, DECK), Kernel(""), EVALUATION)
-        for number, text in enumerate(("vector-load(width=4)\nunroll(factor=2)", "vector-load(width=2)\ngrid-stride"))
+        for number, text in enumerate(("vector-load(bytes=16)\nunroll(factor=2)", "vector-load(bytes=8)\ngrid-stride"))
     )
     brief = Brief(TASK, SPEC, None, parents)
     children = [expert.cross(brief, Random(seed)) for seed in range(40)]
     assert children == [expert.cross(brief, Random(seed)) for seed in range(40)]
-    widths = {child.moves and child.move("vector-load").get("width") for child in children}  # type: ignore[union-attr]
-    assert widths == {2, 4}
+    widths = {child.moves and child.move("vector-load").get("bytes") for child in children}  # type: ignore[union-attr]
+    assert widths == {8, 16}
     assert {len(child.moves) for child in children} == {1, 2, 3}
     assert isinstance(expert.cross(Brief(TASK, SPEC, None, parents[:1]), Random(0)), Strategy)
 

@@ -35,11 +35,12 @@ def test_a_task_without_a_profile_is_placed_by_its_least_bytes():
     assert (at.task_zone, at.zone, at.limit) == ("memory-bound", "memory-bound", "dram")
     assert at.intensity == task_flop(TASK) / TASK.minimal_bytes == 0.125
     assert at.headroom == float("inf")
-    assert at.bound_s == at.bound.time_s == TASK.minimal_bytes / A100.dram_bytes_per_s
+    assert at.least.datasheet.time_s == TASK.minimal_bytes / A100.dram_bytes_per_s
+    assert at.bound_s == pytest.approx(A100.dram_s(TASK.input_bytes, TASK.output_bytes))
 
 
 def test_headroom_is_the_time_over_the_bound():
-    at = roofline_position(TASK, evaluated(2.3 * TASK.minimal_bytes / A100.dram_bytes_per_s), A100)
+    at = roofline_position(TASK, evaluated(2.3 * A100.dram_s(TASK.input_bytes, TASK.output_bytes)), A100)
     assert at.headroom == pytest.approx(2.3)
     assert at.zone == "memory-bound"
 

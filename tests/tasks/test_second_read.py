@@ -7,7 +7,7 @@ import pytest
 from cupilot.gpu import load_spec
 from cupilot.records import Task
 from cupilot.tasks.load import task_from_source
-from cupilot.tasks.lower_bound import reachable_s
+from cupilot.tasks.lower_bound import task_limit
 from cupilot.tasks.second_read import second_read_bytes
 
 A100, T4 = load_spec("a100-80gb"), load_spec("t4")
@@ -47,7 +47,9 @@ def test_a_norm_of_everything_is_read_twice_but_for_what_stays(expression: str) 
     size = 16384 * 16384 * 4
     assert second_read_bytes(given, A100) == pytest.approx(size - A100.on_chip_bytes)
     assert second_read_bytes(given, T4) > second_read_bytes(given, A100)
-    assert reachable_s(A100, given, 0.0) == pytest.approx(A100.dram_s(2 * size - A100.on_chip_bytes, size), rel=1e-3)
+    assert task_limit(A100, given, 0.0).time_s == pytest.approx(
+        A100.dram_s(2 * size - A100.on_chip_bytes, size), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,8 @@ def _missing(move: Move, deck: Deck, code: str, profile: Profile | None, quotes:
     if evidence is None:
         return "" if quotes is None or _quoted(quotes.get(move.card, ""), code) else "no line of the source was quoted"
     counted = profile is not None and any(profile.total(name) > 0 for name in evidence.counters)
-    if not counted and not any(re.search(_pattern(text, move), code) for text in evidence.source):
+    patterns = [*evidence.source, *(text for choice, text in evidence.by_choice if _chosen(choice, move))]
+    if not counted and not any(re.search(_pattern(text, move), code) for text in patterns):
         return "it is not visible in the source"
     if profile is None or not profile.launches:
         return ""
@@ -67,6 +68,12 @@ def _missing(move: Move, deck: Deck, code: str, profile: Profile | None, quotes:
         if found > ratio.at_most:
             return f"{found:.3g} {ratio.counter} to one of {ratio.per}"
     return ""
+
+
+def _chosen(choice: str, move: Move) -> bool:
+    """Whether a pattern for one value of a parameter is for this move; one that lacks the parameter may be any."""
+    name, _, value = choice.partition("=")
+    return str(move.get(name, value)) == value
 
 
 def _pattern(text: str, move: Move) -> str:

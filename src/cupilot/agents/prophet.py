@@ -10,7 +10,7 @@ from cupilot.tasks.roofline_position import roofline_position
 def compute_guidance(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
     """The guidance without a sentence about what to aim for."""
     at = roofline_position(task, evaluation, spec)
-    bound = f"the task has {at.intensity:.3g} operations per byte and takes at best {at.bound_s * 1e3:.4g} ms"
+    bound = f"the task has {at.intensity:.3g} operations per byte and takes at least {at.least}"
     timing = evaluation.timing
     if timing is None:
         return Guidance(at.zone, at.limit, at.headroom, f"On {spec.name}, {bound}.")

@@ -87,7 +87,7 @@ def _best(state: RunState) -> Text:
     if first.time_s is not None and best is not first:
         parts.append(f", {ratio(first.time_s / timing.time_s)} the plain kernel")
     if state.limit_s is not None:
-        parts.append(f", {state.limit_s / timing.time_s:.0%} of what the roofline allows")
+        parts.append(f", {state.limit_s / timing.time_s:.0%} of the attainable speed")
     return Text.assemble(*parts)
 
 

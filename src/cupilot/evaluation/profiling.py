@@ -6,14 +6,15 @@ blocks.  What the results are is not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cupilot.contracts import Call, Device
 from cupilot.evaluation.binding import bound_arguments
+from cupilot.evaluation.launch_view import ProfileView, part_times, profile_view, unlike
 from cupilot.evaluation.sample_seed import sample_seed
 from cupilot.evaluation.trials import SAMPLE_BUDGET, TRUE_KIND, Trials
 from cupilot.gpu.roofline import Roof, precision_in_use, roof_of
+from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Evaluation, Failure, Kernel, Profile, Task, Timing
 from cupilot.tasks.case import Drawn
 from cupilot.tasks.roofline_position import RooflinePoint, RooflinePosition, roofline_points, roofline_position
@@ -38,6 +39,10 @@ class Profiled:
     places: tuple[RooflinePoint, ...]
     standing: RooflinePosition
     finding: Failure | None = None
+
+    def view(self, spec: GpuSpec, kernel: Kernel) -> ProfileView:
+        """Its launches and operations as they are shown."""
+        return profile_view(self.profile, spec, kernel, self.timing, self.times, self.operations)
 
 
 @dataclass(frozen=True)
@@ -88,21 +93,10 @@ class Profiler:
 def profiled(device: Device, task: Task, profile: Profile) -> Profiled:
     """What a profile says: times of its parts, and where they lie on the roofline."""
     timing = device.time(profile)
-    alone = [replace(profile, launches=(launch,), operations=()) for launch in profile.launches]
-    others = [replace(profile, launches=(), operations=(operation,)) for operation in profile.operations]
-    times = tuple(device.time(part) for part in alone)
+    times, operations = part_times(profile, device.time)
     roof = roof_of(device.spec, precision_in_use(profile.launches, task.precision))
     labels = unlike([short_name(launch.kernel) for launch in profile.launches])
     places = roofline_points(roof, task, profile, timing, labels, times)
     evaluation = Evaluation("", task.name, device.name, timing=timing, profile=profile, precision=task.precision)
     standing = roofline_position(task, evaluation, device.spec)
-    operations = tuple(device.time(part) for part in others)
     return Profiled(device.name, profile, timing, times, operations, roof, places, standing)
-
-
-def unlike(names: Sequence[str]) -> list[str]:
-    """Names that occur several times get a number."""
-    found: list[str] = []
-    for place, name in enumerate(names):
-        found.append(f"{name} #{names[: place + 1].count(name)}" if names.count(name) > 1 else name)
-    return found

@@ -75,7 +75,7 @@ class Progress:
 WHY = {
     "generations": "all generations were done",
     "plateau": "no gain for several generations",
-    "limit": "the best kernel is within 5 % of the task's limit on this device",
+    "limit": "the best kernel is within 5 % of the task's attainable limit on this device",
     "exhausted": "no strategy was found that had not been tried",
     "budget": "the budget is spent",
     "interrupted": "interrupted by the user",
@@ -88,8 +88,8 @@ class Evolution:
 
     Seed, population, generations, epochs and guidance are those of ``info``.  ``threads`` develop candidates, at most
     ``info.in_flight`` at a time; ``executor`` evaluates their kernels.  Both, and the ``store``, stay the caller's.
-    ``folder`` receives the best kernel whenever there is a better one.  ``limit_s`` is the shortest time that the
-    device allows.  ``recall`` returns pool records similar to a task, given the plain kernel's evaluation;
+    ``folder`` receives the best kernel whenever there is a better one.  ``limit_s`` is the least time that is
+    attainable.  ``recall`` returns pool records similar to a task, given the plain kernel's evaluation;
     ``remember`` gets the plain and the best individual at the end of each epoch.  ``fallback_kernel`` gives a plain
     kernel for when the agents have none that works.  ``known`` are the individuals of a run that is resumed.
     ``observer`` sees every step and cannot affect the search.

@@ -27,7 +27,7 @@ class RunState:
     """A run as it stands; times ending in ``_s`` without more are those of one clock.
 
     ``result`` is None until the plain kernel is timed.  ``history`` is the best time after each individual,
-    ``failures`` are (kind, count) pairs, the most frequent first, ``limit_s`` is what the roofline allows.
+    ``failures`` are (kind, count) pairs, the most frequent first, ``limit_s`` is the attainable limit.
     """
 
     info: RunInfo

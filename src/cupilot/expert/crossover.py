@@ -10,7 +10,7 @@ from random import Random
 from cupilot.contracts import Brief
 from cupilot.expert.space import Space, with_move, with_parameter
 from cupilot.records import Guidance, Move, Strategy
-from cupilot.strategies import distance, merge, same
+from cupilot.strategies import choice, distance, merge, same
 from cupilot.strategies.pool_rank import POOL_SHARE
 
 # probability of a card in a random strategy, and how much more if it relieves the limit
@@ -26,11 +26,8 @@ MUTATIONS = {"add": 0.45, "change": 0.35, "drop": 0.2}
 
 
 def relevance(space: Space, card: str, guidance: Guidance | None) -> float:
-    """How relevant a card is for the guidance: 1 if it relieves the limit, plus a half if it is for the zone."""
-    if guidance is None:
-        return 0.0
-    known = space.deck.card(card)
-    return (1.0 if guidance.limit in known.relieves else 0.0) + (0.5 if guidance.zone in known.zones else 0.0)
+    """How relevant a card is for the guidance, by the weights that all choices of cards have."""
+    return 0.0 if guidance is None else choice.relevance(space.deck.card(card), guidance.limit, guidance.zone)
 
 
 def initialize(space: Space, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
@@ -71,7 +68,7 @@ def _from_pool(space: Space, brief: Brief, most: int) -> list[Strategy]:
     found: list[Strategy] = []
     for record in brief.similar:
         moves = tuple(
-            replace(move, reason=f"paid {record.gain:.1f}x on {record.task}")
+            replace(move, reason=f"{record.worth_text} on {record.task}")
             for move in record.strategy.moves
             if move.card in space.cards
         )

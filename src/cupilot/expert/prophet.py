@@ -19,8 +19,7 @@ def foresee(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
     """Where the kernel stands, and which moves would help."""
     at = roofline_position(task, evaluation, spec)
     task_text = (
-        f"The task is {at.task_zone} on {spec.name}: {at.intensity:.3g} operations per byte, "
-        f"at best {at.bound_s * 1e3:.4g} ms."
+        f"The task is {at.task_zone} on {spec.name}: {at.intensity:.3g} operations per byte, at least {at.least}."
     )
     # cards know only some limits; for the others, what the zone makes likely
     limit = at.limit if at.limit in LIMITS else LIKELY[at.zone]

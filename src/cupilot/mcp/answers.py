@@ -35,7 +35,7 @@ class TimeAnswer:
 
 @dataclass(frozen=True)
 class CardHint:
-    """A card that relieves the limit; the tool `strategies` has its text."""
+    """A card that suits operators, limit, zone, device and precision; the tool `strategies` has its text."""
 
     card: str
     title: str
@@ -43,12 +43,16 @@ class CardHint:
 
 @dataclass(frozen=True)
 class PositionAnswer:
-    """A kernel's position on the roofline: its zone, its limit, and its time over the lower bound."""
+    """A kernel's position on the roofline: its zone, its limit, and its time over the least that is attainable.
+
+    ``datasheet_ms`` is that at the datasheet's bandwidth, which no kernel reaches.
+    """
 
     zone: str
     limit: str
     headroom: float
     bound_ms: float
+    datasheet_ms: float
 
 
 @dataclass(frozen=True)
@@ -95,21 +99,48 @@ class HotLineAnswer:
 
 
 @dataclass(frozen=True)
+class UnitShare:
+    """How much of a unit's peak rate a launch reaches."""
+
+    name: str
+    share: float
+
+
+@dataclass(frozen=True)
+class MemoryAnswer:
+    """What lanes asked of a space, or what passed between two levels; sectors have 32 bytes, a request is a warp's."""
+
+    name: str
+    bytes: float
+    sectors_per_request: float | None
+    hit_rate: float | None
+
+
+@dataclass(frozen=True)
 class LaunchAnswer:
-    """One launch; its time is modelled, registers and shared memory are those of ptxas."""
+    """One launch; its time is modelled, ``share`` is that of the call, registers and shared memory are ptxas's.
+
+    ``residence`` says in words how the launch fills the GPU, ``remarks`` what its lanes and warps wait for.
+    """
 
     kernel: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     time_ms: float
+    share: float
     limit: str
     registers: int
     shared_bytes: int
     spilled_bytes: int
     occupancy: float
     occupancy_limit: str
+    waves: float
+    residence: str
     active_lanes: float
     parts: tuple[TimeShare, ...]
+    units: tuple[UnitShare, ...]
+    memory: tuple[MemoryAnswer, ...]
+    remarks: tuple[str, ...]
     hottest_lines: tuple[HotLineAnswer, ...]
 
 
@@ -155,7 +186,7 @@ class RooflineDot:
 
 @dataclass(frozen=True)
 class RooflineAnswer:
-    """The task's lower bound on a device, and the position of the kernel, if one was given."""
+    """The least attainable time of the task on a device, and the position of the kernel, if one was given."""
 
     task: str
     device: str
@@ -166,6 +197,7 @@ class RooflineAnswer:
     least_bytes: float
     least_flop: float
     bound_ms: float
+    datasheet_ms: float
     problem: Problem | None = None
     time: TimeAnswer | None = None
     standing: PositionAnswer | None = None

@@ -33,6 +33,7 @@ from cupilot.mcp.request import ToolRequest
 from cupilot.mcp.worker_client import WorkerClient
 from cupilot.records import Card, from_plain
 from cupilot.strategies import LIMITS, ZONES, load_deck
+from cupilot.strategies.choice import relevance
 
 DEVICE = "virtual:a100-80gb"
 FULL_TEXT_CARDS = 6
@@ -201,10 +202,11 @@ def chosen_cards(limit: str, zone: str, name: str) -> StrategiesAnswer:
         if given and given not in known:
             raise UserError(f"unknown {what} {given!r}: there are {', '.join(known)}")
     deck = load_deck()
-    cards = [deck.card(name)] if name else [
-        card for card in deck.values()
-        if (not limit or limit in card.relieves) and (not zone or zone in card.zones)
-    ]  # fmt: skip
+    fitting = [
+        card for card in deck.values() if (not limit or limit in card.relieves) and (not zone or zone in card.zones)
+    ]
+    fitting.sort(key=lambda card: (-relevance(card, limit, zone), card.name))
+    cards = [deck.card(name)] if name else fitting
     return StrategiesAnswer(tuple(_card(card, full=len(cards) <= FULL_TEXT_CARDS) for card in cards))
 
 

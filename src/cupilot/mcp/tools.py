@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,26 +12,31 @@ from cupilot.devices.program import build_for, run_confined
 from cupilot.devices.virtual import VirtualDevice
 from cupilot.errors import DeviceError, UserError
 from cupilot.evaluation import Evaluator
+from cupilot.evaluation.launch_view import (
+    LaunchView,
+    MemoryRow,
+    lane_texts,
+    occupancy_text,
+    time_parts,
+    waiting_text,
+)
 from cupilot.evaluation.profiling import Profiled, Profiler
-from cupilot.gpu import GpuSpec, occupancy
-from cupilot.gpu.hot_lines import hot_lines
+from cupilot.gpu import GpuSpec
 from cupilot.gpu.roofline import Roof, roof_of
-from cupilot.languages import make_kernel, visible_source
+from cupilot.languages import make_kernel
 from cupilot.mcp import answers
 from cupilot.mcp.request import ToolRequest
-from cupilot.records import Evaluation, EvaluationRequest, Failure, Kernel, Launch, Scope, Task, TaskSource, Timing
+from cupilot.records import Evaluation, EvaluationRequest, Failure, Guidance, Kernel, Scope, Task, TaskSource, Timing
 from cupilot.records.verdict import verdict_sentence
 from cupilot.strategies import load_deck
+from cupilot.strategies.choice import card_query, rank_cards
 from cupilot.tasks import load_source
 from cupilot.tasks.roofline_position import RooflinePoint, RooflinePosition, roofline_position
 from cupilot.text import first_lines, one_line
-from cupilot.toolchain.names import short_name
 from cupilot.toolchain.program import ProgramSource
 
 LAUNCHES, LINES, CARDS, FINDINGS, LOG_LINES = 3, 6, 8, 8, 20
 OUTPUT_CHARACTERS, LINE_CHARACTERS = 4000, 120
-LEAST_SHARE = 0.01
-"""Smaller parts of a time are left out."""
 PROGRAM = "program"
 Answer = answers.EvaluateAnswer | answers.ProfileAnswer | answers.RooflineAnswer | answers.RunAnswer
 Progress = Callable[[str], None]
@@ -81,7 +86,7 @@ class Tools:
             task.name, device.name, task.precision, found.correct, verdict_sentence(found), _differences(found),
             _problem(found.failure),
             _time(found.timing) if passed else None, _time(found.baseline), found.speedup if passed else None,
-            len(found.checks), _number(worst), _standing(at), _cards(at, task.precision, device.spec),
+            len(found.checks), _number(worst), _standing(at), _cards(at, task, device.spec, found.timing),
         )  # fmt: skip
 
     def _profile(self, request: ToolRequest, device: Device, progress: Progress) -> answers.ProfileAnswer:
@@ -91,11 +96,11 @@ class Tools:
         found = Profiler(task, timeout_s=request.timeout_s)(device, kernel)
         if isinstance(found, Failure):
             return answers.ProfileAnswer(task.name, device.name, problem=_problem(found))
-        longest = sorted(zip(found.profile.launches, found.times, strict=True), key=lambda pair: -pair[1].time_s)
+        longest = found.view(device.spec, kernel).longest
         return answers.ProfileAnswer(
             task.name, device.name, False, _problem(found.finding), _time(found.timing), _standing(found.standing),
-            tuple(_launch(launch, timing, device.spec, kernel) for launch, timing in longest[:LAUNCHES]),
-            len(longest), _cards(found.standing, task.precision, device.spec),
+            tuple(_launch(view) for view in longest[:LAUNCHES]),
+            len(longest), _cards(found.standing, task, device.spec, found.timing),
         )  # fmt: skip
 
     def _roofline(self, request: ToolRequest, device: Device, progress: Progress) -> answers.RooflineAnswer:
@@ -180,40 +185,49 @@ def _problem(failure: Failure | None) -> answers.Problem | None:
 def _standing(at: RooflinePosition | None) -> answers.PositionAnswer | None:
     if at is None:
         return None
-    return answers.PositionAnswer(at.zone, at.limit, _number(at.headroom), _number(at.bound_s * 1e3))
+    return answers.PositionAnswer(at.zone, at.limit, _number(at.headroom), *_bounds(at))
 
 
-def _cards(at: RooflinePosition | None, precision: str, spec: GpuSpec) -> tuple[answers.CardHint, ...]:
-    """Cards that relieve the limit: those for the zone first, then by how early they name the limit."""
+def _bounds(at: RooflinePosition) -> tuple[float, float]:
+    """The least time that is attainable, and that of the datasheet, in milliseconds."""
+    return _number(at.least.time_s * 1e3), _number(at.least.datasheet.time_s * 1e3)
+
+
+def _cards(
+    at: RooflinePosition | None, task: Task, spec: GpuSpec, timing: Timing | None
+) -> tuple[answers.CardHint, ...]:
+    """The most promising cards, chosen as in the prompts of the search."""
     if at is None:
         return ()
-    usable = load_deck().usable(capability=spec.capability, precision=precision)
-    fitting = [card for card in usable if at.limit in card.relieves]
-    fitting.sort(key=lambda card: (at.zone not in card.zones, card.relieves.index(at.limit)))
-    return tuple(answers.CardHint(card.name, card.title) for card in fitting[:CARDS])
+    query = card_query(task, spec, Guidance(at.zone, at.limit, at.headroom, ""), timing)
+    return tuple(answers.CardHint(card.name, card.title) for card in rank_cards(load_deck(), query)[:CARDS])
 
 
-def _launch(launch: Launch, timing: Timing, spec: GpuSpec, kernel: Kernel) -> answers.LaunchAnswer:
-    held = occupancy(spec, launch.threads, launch.resources, launch.dynamic_shared_bytes)
-    shares = sorted(((name, time_s / timing.time_s) for name, time_s in timing.breakdown), key=lambda part: -part[1])
+def _launch(view: LaunchView) -> answers.LaunchAnswer:
+    launch, at = view.launch, view.residence
     return answers.LaunchAnswer(
-        short_name(launch.kernel), launch.grid, launch.block, _number(timing.time_s * 1e3), timing.limit,
-        launch.resources.registers, launch.resources.static_shared_bytes + launch.dynamic_shared_bytes,
-        launch.resources.spill_bytes, _number(held.fraction), held.limit, _number(launch.active_lanes),
-        tuple(answers.TimeShare(name, _number(share)) for name, share in shares if share >= LEAST_SHARE),
-        _hottest(launch, spec, visible_source(kernel, (launch,)).split("\n")),
+        view.label, launch.grid, launch.block, _number(view.timing.time_s * 1e3), _number(view.share),
+        view.timing.limit, launch.resources.registers,
+        launch.resources.static_shared_bytes + launch.dynamic_shared_bytes, launch.resources.spill_bytes,
+        _number(at.occupancy.fraction), at.occupancy.limit, _number(at.waves), occupancy_text(view),
+        _number(launch.active_lanes),
+        tuple(answers.TimeShare(name, _number(share)) for name, share in time_parts(view.timing)),
+        tuple(answers.UnitShare(unit.name, _number(unit.share)) for unit in view.units),
+        tuple(_memory(row) for row in view.memory), (*lane_texts(launch), *filter(None, (waiting_text(launch),))),
+        tuple(
+            answers.HotLineAnswer(
+                hot.line, text[:LINE_CHARACTERS], _number(hot.cost), _number(hot.instructions), _number(hot.sectors)
+            )
+            for hot, text in view.lines[:LINES]
+        ),
     )  # fmt: skip
 
 
-def _hottest(launch: Launch, spec: GpuSpec, text: Sequence[str]) -> tuple[answers.HotLineAnswer, ...]:
-    known = [hot for hot in hot_lines((launch,), spec) if 1 <= hot.line <= len(text)]
-    return tuple(
-        answers.HotLineAnswer(
-            hot.line, text[hot.line - 1].strip()[:LINE_CHARACTERS], _number(hot.cost), _number(hot.instructions),
-            _number(hot.sectors),
-        )
-        for hot in known[:LINES]
-    )  # fmt: skip
+def _memory(row: MemoryRow) -> answers.MemoryAnswer:
+    per, hit = row.sectors_per_request, row.hit_rate
+    return answers.MemoryAnswer(
+        row.name, row.bytes, None if per is None else _number(per), None if hit is None else _number(hit)
+    )
 
 
 def _roofline_answer(
@@ -228,9 +242,10 @@ def _roofline_answer(
         roof.core_flop_per_s, roof.tensor_flop_per_s, roof.l1_bytes_per_s, roof.l2_bytes_per_s, roof.dram_bytes_per_s,
         _number(roof.ridge_low),
     )  # fmt: skip
+    bound = at.least.attainable
     return answers.RooflineAnswer(
-        task.name, device.name, roof.precision, ceilings, at.task_zone, _number(at.intensity), at.bound.bytes,
-        at.bound.flop, _number(at.bound_s * 1e3), _problem(problem), _time(found.timing) if found else None,
+        task.name, device.name, roof.precision, ceilings, at.task_zone, _number(at.intensity), bound.bytes, bound.flop,
+        *_bounds(at), _problem(problem), _time(found.timing) if found else None,
         _standing(at) if found else None, tuple(map(_dot, found.places)) if found else (),
     )  # fmt: skip
 

@@ -70,6 +70,17 @@ class PoolRecord:
         return _digest(self.proof.task, self.precision, self.device, self.source)
 
     @property
+    def worth(self) -> float:
+        """The gain over PyTorch; where that is not known, over the plain kernel."""
+        return self.speedup if self.speedup is not None else self.gain
+
+    @property
+    def worth_text(self) -> str:
+        """Such as ``gained 1.32x over PyTorch``."""
+        over = "PyTorch" if self.speedup is not None else "its plain kernel (PyTorch's time is not known)"
+        return f"gained {self.worth:.2f}x over {over}"
+
+    @property
     def id(self) -> str:
         """Digest of what was solved and by which moves; the same on every machine."""
         moves = sorted((move.card, sorted(move.parameters)) for move in self.strategy.moves)

@@ -34,11 +34,13 @@ class Evidence:
     """What a move leaves behind in a kernel.
 
     A move is visible when any pattern of ``source`` matches the code (comments do not count; ``{name}`` is the move's
-    parameter) or any counter of ``counters`` is above zero.  Then ``block_size``, a parameter of the card, must be the
+    parameter) or any counter of ``counters`` is above zero.  ``by_choice`` are more patterns, each for one value of a
+    parameter, as pairs like ``("bytes=16", "float4")``.  Then ``block_size``, a parameter of the card, must be the
     block size of some launch, and ``ratio`` must hold; both are checked only against a profile.
     """
 
     source: tuple[str, ...] = ()
+    by_choice: tuple[tuple[str, str], ...] = ()
     counters: tuple[str, ...] = ()
     block_size: str = ""
     ratio: CounterRatio | None = None
@@ -49,7 +51,8 @@ class Card:
     """What is known about a kind of move; one data file each, see docs/add-a-card.md.
 
     ``zones`` and ``relieves`` say when the move pays: in which roofline zone, on which limit.
-    ``needs`` and ``excludes`` name other cards.  ``text`` is one paragraph for people and LLMs.
+    ``needs`` and ``excludes`` name other cards.  ``text`` is one paragraph for people and LLMs.  ``families`` are
+    the operator families (`cupilot.tasks.operators`) whose kernels can use the move; none named means all.
     Without ``evidence``, a claim of this move must quote a line of the kernel.
     """
 
@@ -62,6 +65,7 @@ class Card:
     excludes: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
     min_capability: float = 0.0
+    families: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     evidence: Evidence | None = None
 

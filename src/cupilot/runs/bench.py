@@ -20,8 +20,8 @@ from cupilot.evolution.store import create_store, holds_run, open_store
 from cupilot.languages import language_of, read_kernel
 from cupilot.records import Evaluation, Kernel, PoolRecord, RunInfo, RunResult, Task, to_plain
 from cupilot.runs.session import Session, search
-from cupilot.tasks.flop import needed_flop, sums_products
-from cupilot.tasks.lower_bound import reachable_s
+from cupilot.tasks.flop import sums_products
+from cupilot.tasks.lower_bound import task_limit
 from cupilot.tasks.suite import RECORDED_ON, SuiteTask
 
 KERNELS, RUNS = "kernels", "runs"
@@ -103,7 +103,7 @@ class Bench:
         return BenchRow(
             problem.number, problem.name, problem.category, False, None, dict(times).get("pytorch"), None,
             task.precision, None, 0, "", "recorded" if times else "",
-            roofline_ms=1e3 * reachable_s(self.session.device.spec, task, needed_flop(task)),
+            roofline_ms=1e3 * task_limit(self.session.device.spec, task).time_s,
             recorded_ms=times, broken=recorded.broken if recorded is not None else (),
         )  # fmt: skip
 

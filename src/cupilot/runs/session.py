@@ -218,13 +218,12 @@ def search(
 ) -> RunResult:
     """One search in an open session; the store stays the caller's.
 
-    ``limited`` ends it within 5 % of the shortest time that the roofline allows.
+    ``limited`` ends it within 5 % of the least time that is attainable.
     """
-    from cupilot.tasks.flop import needed_flop
-    from cupilot.tasks.lower_bound import reachable_s
+    from cupilot.tasks.lower_bound import task_limit
 
     observer, spec = session.observer, session.device.spec
-    limit_s = reachable_s(spec, task, needed_flop(task))
+    limit_s = task_limit(spec, task).time_s
     threads = DaemonThreads(info.in_flight)
     with shut_down(threads), observer.searching(RunState(info, time.monotonic(), limit_s)):
         return Evolution(

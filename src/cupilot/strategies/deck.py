@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cupilot.errors import DataError
 from cupilot.records import PRECISIONS, Card, from_plain
+from cupilot.tasks.operators import load_catalogue
 
 ZONES = ("memory-bound", "between", "compute-bound", "latency-bound")
 LIMITS = ("dram", "l2", "l1", "shared", "fp32", "tensor", "int", "sfu", "issue", "latency", "launch")
@@ -102,6 +103,7 @@ def _check_values(card: Card) -> None:
         ("zones", card.zones, ZONES),
         ("relieves", card.relieves, LIMITS),
         ("precisions", card.precisions, PRECISIONS),
+        ("families", card.families, tuple(load_catalogue().families)),
     ):
         unknown = [value for value in values if value not in known]
         if unknown:
@@ -121,15 +123,16 @@ def _check_evidence(card: Card) -> None:
     if evidence is None:
         return
     where = f"card {card.name}.evidence"
-    if not evidence.source and not evidence.counters:
+    if not evidence.source and not evidence.by_choice and not evidence.counters:
         raise DataError(f"{where}: at least one source pattern or counter must be named")
-    for pattern in evidence.source:
+    for pattern in (*evidence.source, *(pattern for _, pattern in evidence.by_choice)):
         try:
             re.compile(PLACEHOLDER.sub("0", pattern))
         except re.error as error:
             raise DataError(f"{where}.source: {pattern!r} is not a regular expression: {error}") from error
     named = [name for pattern in evidence.source for name in PLACEHOLDER.findall(pattern)]
     named += [evidence.block_size] if evidence.block_size else []
+    named += [choice.partition("=")[0] for choice, _ in evidence.by_choice]
     known = {parameter.name for parameter in card.parameters}
     unknown = [name for name in named if name not in known]
     if unknown:

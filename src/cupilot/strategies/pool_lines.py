@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from cupilot.errors import DataError, unwritable
@@ -15,6 +16,7 @@ from cupilot.files import MOST_JSON_BYTES, read_text
 from cupilot.records import PRECISIONS, from_plain, to_plain
 from cupilot.records.pool import PoolRecord
 from cupilot.strategies.deck import CARD_NAME, LIMITS, PARAMETER_NAME, ZONES
+from cupilot.strategies.renamed import current_strategy
 
 LONGEST_LINE = 64 * 1024
 LONGEST_TEXT = 4000
@@ -36,7 +38,7 @@ def record_of(line: str, where: str) -> PoolRecord:
         check(record)
     except (ValueError, RecursionError, DataError) as error:
         raise DataError(f"{where}: {error}") from error
-    return record
+    return replace(record, strategy=current_strategy(record.strategy))
 
 
 def read_lines(path: Path) -> Iterator[PoolRecord]:

@@ -60,7 +60,7 @@ class PoolMatch:
     def why(self) -> str:
         """One clause for a strategy's reason."""
         kin = "the same operators" if self.likeness == 1.0 else "related operators"
-        return f"gained {self.record.gain:.2f}x on {self.record.task}: {kin}, {self.octaves:.1f} octaves away"
+        return f"{self.record.worth_text} on {self.record.task}: {kin}, {self.octaves:.1f} octaves away"
 
 
 def rank(query: PoolQuery, candidates: list[Facts]) -> list[tuple[Facts, float, float]]:

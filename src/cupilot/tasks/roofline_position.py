@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from cupilot.gpu.roofline import (
     LATENCY_BOUND,
     LEVELS,
-    Bound,
     Roof,
     Work,
     achieved_fraction,
@@ -23,7 +22,7 @@ from cupilot.gpu.roofline import (
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Evaluation, Profile, Task, Timing
 from cupilot.tasks.flop import task_flop
-from cupilot.tasks.lower_bound import lower_bound
+from cupilot.tasks.lower_bound import TaskLimit, task_limit
 
 # what most likely binds in a zone, where the timing does not say
 LIKELY = {"memory-bound": "dram", "between": "l2", "compute-bound": "fp32", "latency-bound": "latency"}
@@ -37,17 +36,21 @@ WHOLE = "the whole call"
 class RooflinePosition:
     """``task_zone`` is the task's, ``zone`` the kernel's, ``limit`` what binds it, as strategies name it.
 
-    ``bound_s`` is the task's lower bound and ``headroom`` the kernel's time over it, infinite when the
-    kernel has no time; ``bound`` has the arithmetic.
+    ``least`` is the least time of the task and ``headroom`` the kernel's time over it, infinite when the
+    kernel has no time.
     """
 
     task_zone: str
     zone: str
     limit: str
     intensity: float
-    bound_s: float
     headroom: float
-    bound: Bound
+    least: TaskLimit
+
+    @property
+    def bound_s(self) -> float:
+        """The least time that is attainable."""
+        return self.least.time_s
 
 
 def roofline_position(task: Task, evaluation: Evaluation, spec: GpuSpec) -> RooflinePosition:
@@ -58,11 +61,11 @@ def roofline_position(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Roof
     """
     flop = task_flop(task)
     where = place(spec, flop, task.minimal_bytes, task.precision)
-    bound = lower_bound(spec, task, flop)
+    least = task_limit(spec, task)
     timing = evaluation.timing
     if timing is None:
         likely = LIKELY[where.zone]
-        return RooflinePosition(where.zone, where.zone, likely, where.intensity, bound.time_s, float("inf"), bound)
+        return RooflinePosition(where.zone, where.zone, likely, where.intensity, float("inf"), least)
     fraction = achieved_fraction(spec, where, flop, task.minimal_bytes, timing.time_s)
     if evaluation.profile is not None:
         counted = profile_work(evaluation.profile)
@@ -70,7 +73,7 @@ def roofline_position(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Roof
         fraction = max(fraction, counted.nearest(roof, timing.time_s))
     zone = zone_of(spec, where, fraction)
     binds = KIN.get(timing.limit, timing.limit) or LIKELY[zone]
-    return RooflinePosition(where.zone, zone, binds, where.intensity, bound.time_s, timing.time_s / bound.time_s, bound)
+    return RooflinePosition(where.zone, zone, binds, where.intensity, timing.time_s / least.time_s, least)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ TANH = HEAD.format(arguments="x", result="torch.tanh(x)", inputs="torch.randn(RO
 SCALED = HEAD.format(
     arguments="x, scale", result="x * scale", inputs="torch.randn(ROWS, COLUMNS), torch.randn(ROWS, 1)"
 )
-VECTORS = "vector-load(width=4)"
+VECTORS = "vector-load(bytes=16)"
 
 
 def blocks(evaluation: Evaluation) -> float:
@@ -32,7 +32,7 @@ def blocks(evaluation: Evaluation) -> float:
 
 
 CASES = [
-    CardCase("vector-load", RELU, "", "vector-load(width=4)", "global_load_requests", at_most=0.26),
+    CardCase("vector-load", RELU, "", "vector-load(bytes=16)", "global_load_requests", at_most=0.26),
     CardCase("unroll", RELU, "", "unroll(factor=4)", "independent_loads", at_least=3.0),
     CardCase("grid-stride", RELU, "", "grid-stride(blocks_per_sm=4)", blocks, at_most=0.25),
     CardCase("block-size", RELU, "", "block-size(threads=512)", blocks, at_most=0.5),

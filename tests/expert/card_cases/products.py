@@ -41,7 +41,7 @@ BLOCKED = f"{TILE}\nregister-block(thread_m=4, thread_n=4)"
 VECTORS = """coalesce
 shared-tile(block_m=128, block_n=64, block_k=8)
 register-block(thread_m=8, thread_n=8)
-vector-load(width=4)"""
+vector-load(bytes=16)"""
 LARGE = """coalesce
 shared-tile(block_m=128, block_n=128, block_k=8)
 register-block(thread_m=8, thread_n=8)

@@ -21,7 +21,7 @@ def get_init_inputs():
 """
 
 LONG = CUMSUM.replace("64, 2048", "1, 131072")
-SHARED = "block-per-row\nwarp-scan\nvector-load(width=4)\n"
+SHARED = "block-per-row\nwarp-scan\nvector-load(bytes=16)\n"
 
 CASES = [
     CardCase("decoupled-look-back", LONG, SHARED, SHARED + "decoupled-look-back", time_s, at_most=0.4),

@@ -26,7 +26,7 @@ def get_init_inputs():
 LONG = SOFTMAX.format(rows=48, columns=2048)
 ROW = "block-per-row"
 WIDE = SOFTMAX.format(rows=6, columns=65536)
-SHUFFLED = ROW + "\nwarp-shuffle\nvector-load(width=4)"
+SHUFFLED = ROW + "\nwarp-shuffle\nvector-load(bytes=16)"
 SHORT = SOFTMAX.format(rows=512, columns=128)
 
 CASES = [

@@ -1,0 +1,106 @@
+"""Which cards to consider for a task: by operators, limit, zone, device, precision, and what paid on similar tasks.
+
+Prompts, MCP tools and the expert choose by the same weights.  Every function is pure, and the order is total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log2
+
+from cupilot.gpu.spec import GpuSpec
+from cupilot.records import Card, Guidance, PoolRecord, Task, Timing
+from cupilot.strategies.deck import Deck
+from cupilot.strategies.pool_tags import family, operator_tags
+
+RELIEVES, FOR_THE_ZONE = 1.0, 0.5
+"""Weights of a card that relieves the limit, and of one that is for the zone."""
+FOR_THE_OPERATORS = 0.75
+"""The weight of a card that names a family of the task's operators; one that names only others is left to the end."""
+ANY_OPERATORS = 0.5
+"""The weight of a card that names no family: it is of use everywhere, but made for nothing in particular."""
+OTHER_OPERATORS = -3.0
+LATER_LIMIT, EACH_LIMIT = 0.04, 0.02
+"""Cards name the limits that they relieve most first, and one that names many relieves each of them less."""
+PAID = 1.0
+"""The most that a gain on a similar task weighs: for the most similar record, and a factor of two or more."""
+NEXT_RECORD = 0.3
+"""How much less each further record says."""
+EVERYWHERE = "pointwise"
+"""Nearly every task has operators of this family, so that it tells little."""
+
+
+@dataclass(frozen=True)
+class CardQuery:
+    """What cards are chosen by; whatever is empty does not matter.
+
+    ``parts`` are the parts of the kernel's time with their shares, ``similar`` records of the pool, the most similar
+    first.
+    """
+
+    capability: float
+    precision: str
+    families: frozenset[str] = frozenset()
+    limit: str = ""
+    zone: str = ""
+    parts: tuple[tuple[str, float], ...] = ()
+    similar: tuple[PoolRecord, ...] = ()
+
+
+def card_query(
+    task: Task,
+    spec: GpuSpec,
+    guidance: Guidance | None = None,
+    timing: Timing | None = None,
+    similar: Sequence[PoolRecord] = (),
+) -> CardQuery:
+    """The query for a task; without guidance, limits and zones do not count."""
+    families = frozenset(found for tag in operator_tags(task) if (found := family(tag)))
+    if guidance is None:
+        return CardQuery(spec.capability, task.precision, families, similar=tuple(similar))
+    parts = tuple((name, time_s / timing.time_s) for name, time_s in timing.breakdown) if timing is not None else ()
+    return CardQuery(
+        spec.capability, task.precision, families, guidance.limit, guidance.zone, parts, tuple(similar)
+    )  # fmt: skip
+
+
+def rank_cards(deck: Deck, query: CardQuery) -> tuple[Card, ...]:
+    """All cards that the device and the precision allow, the most promising first."""
+    usable = deck.usable(capability=query.capability, precision=query.precision)
+    return tuple(sorted(usable, key=lambda card: (-round(promise(card, query), 6), card.name)))
+
+
+def promise(card: Card, query: CardQuery) -> float:
+    """How much a card promises; larger is better."""
+    relieved = sum(share for name, share in query.parts if name in card.relieves)
+    vague = EACH_LIMIT * len(card.relieves)
+    if query.limit in card.relieves:
+        vague += LATER_LIMIT * card.relieves.index(query.limit)
+    fit = _fit(card, query.families) + _paid(card, query.similar)
+    return relevance(card, query.limit, query.zone) + relieved + fit - vague
+
+
+def relevance(card: Card, limit: str, zone: str) -> float:
+    """One if it relieves the limit, plus a half if it is for the zone."""
+    return RELIEVES * (limit in card.relieves) + FOR_THE_ZONE * (zone in card.zones)
+
+
+def _fit(card: Card, families: frozenset[str]) -> float:
+    named = frozenset(card.families)
+    if not families:
+        return 0.0
+    if not named:
+        return ANY_OPERATORS
+    if named & (families - {EVERYWHERE}):
+        return FOR_THE_OPERATORS
+    return 0.0 if named & families else OTHER_OPERATORS
+
+
+def _paid(card: Card, similar: Sequence[PoolRecord]) -> float:
+    weights = [
+        PAID * min(1.0, max(0.0, log2(record.worth))) / (1.0 + NEXT_RECORD * place)
+        for place, record in enumerate(similar)
+        if card.name in record.strategy.cards
+    ]
+    return max(weights, default=0.0)
