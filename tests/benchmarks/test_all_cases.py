@@ -11,7 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from all_cases import read, summary  # type: ignore[import-not-found]  # noqa: E402
+from all_cases import read, summary  # type: ignore[import-not-found]
 
 
 def outcome(test: str, outcome: str = "passed", **facts: object) -> dict[str, Any]:
