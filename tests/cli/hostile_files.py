@@ -14,7 +14,9 @@ REPEAT = {
     "timeout_s": 5.0,
 }
 TIMING = {"time_s": 1e-6, "source": "modelled", "device": "virtual:a100-80gb", "limit": "dram", "breakdown": []}
-PROOF = {"source": "0" * 64, "task": "0" * 64, "seed": 1}
+PROOF = {
+    "source": "0" * 64, "task": "0" * 64, "tools": [["cupilot", "0.1.0"]], "seed": 1, "checks": 1, "worst": 0.1, "image": "0", "baseline": "",
+}  # fmt: skip
 RESULT = {"device": "virtual:a100-80gb", "timing": TIMING, "proof": PROOF, "repeat": REPEAT, "speedup": 1.0}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 from hostile_case import Hostile
 
 TASK = """
@@ -154,17 +156,21 @@ PYTHON: dict[str, str | bytes] = {
     "Python: returns a text": CUDA_TEXT + MODEL.replace("x * 2", "'text'"),
 }  # fmt: skip
 RIGHT = (
-    "nul bytes", "line directive", "static forward", "lone surrogate", "if redefined", "exits when it is unloaded",
-    "divides by zero", "a line of a megabyte", "nested brackets", "forward is a macro", "forward in a namespace", "a name of a megabyte",
+    "static forward", "if redefined", "exits when it is unloaded", "a line of a megabyte", "nested brackets",
+    "forward is a macro", "forward in a namespace", "a name of a megabyte",
 )  # fmt: skip
-"""A compiler may take them for what they mean, and the kernel is right then."""
+"""Strange, and yet a right kernel: C++ means by them what it says."""
+STATUS = {
+    **dict.fromkeys(RIGHT, (0,)),
+    "nul bytes": (0, 1, 2),  # C++ does not say what they are
+    "divides by zero": (1,) if platform.machine() == "x86_64" else (0, 1),  # other processors give a number
+}
 DAILY = ("empty", "unclosed raw string", "throws escapes", "exits while it is loaded", "Python: nested brackets")
 
 
 def evaluated(name: str, content: str | bytes, file: str) -> Hostile:
     words = ("evaluate", file, "--task", "task.py", "--timeout", "5", "--seed", "1", "--json", "-")
-    status = (0, 1, 2) if name in RIGHT else (1, 2)
-    return Hostile(words, status, {file: content, "task.py": TASK}, daily=name in DAILY)
+    return Hostile(words, STATUS.get(name, (1, 2)), {file: content, "task.py": TASK}, daily=name in DAILY)
 
 
 CASES = {

@@ -14,6 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
+SMALLER = {"matmul": ("4096", "512"), "softmax": ("ROWS = 1024", "ROWS = 64")}
+"""What the ordinary test line changes in examples, whose references and copies take most of the time at full size."""
 
 SCALE = """
 #include <torch/extension.h>
@@ -35,9 +37,18 @@ def cupilot(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=600)
 
 
-def optimize(example: str, folder: Path, name: str) -> dict[str, Any]:
+def smaller(example: str, folder: Path) -> Path:
+    """The same task with fewer elements, as a file of the same name."""
+    text, (old, new) = (EXAMPLES / f"{example}.py").read_text(), SMALLER[example]
+    assert old in text
+    path = folder / f"{example}.py"
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def optimize(task: Path, folder: Path, name: str) -> dict[str, Any]:
     done = cupilot(
-        "optimize", EXAMPLES / f"{example}.py", "--seed", "1", "--population", "4", "--generations", "1",
+        "optimize", task, "--seed", "1", "--population", "4", "--generations", "1",
         "--out", folder / name, "--json", folder / f"{name}.json", "--pool", folder / "pool.sqlite", cwd=folder,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -48,13 +59,18 @@ def optimize(example: str, folder: Path, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("example", "gain", "twice"),
-    [("matmul", 8.0, True), pytest.param("softmax", 1.5, False, marks=pytest.mark.slow)],
+    ("example", "gain", "twice", "whole"),
+    [
+        ("matmul", 8.0, True, False),
+        pytest.param("matmul", 8.0, False, True, marks=pytest.mark.slow),
+        pytest.param("softmax", 1.5, False, True, marks=pytest.mark.slow),
+    ],
 )
 def test_optimize_finds_a_faster_kernel_and_the_same_one_again(
-    tmp_path: Path, example: str, gain: float, twice: bool
+    tmp_path: Path, example: str, gain: float, twice: bool, whole: bool
 ) -> None:
-    first = optimize(example, tmp_path, "one")
+    task = EXAMPLES / f"{example}.py" if whole else smaller(example, tmp_path)
+    first = optimize(task, tmp_path, "one")
     assert (first["task"], first["device"], first["agents"]) == (example, "virtual:a100-80gb", "expert")
     for key in ("first", "best"):
         assert first[key]["correct"]
@@ -64,13 +80,13 @@ def test_optimize_finds_a_faster_kernel_and_the_same_one_again(
         assert {check["inputs"] for check in first[key]["checks"]} >= {"normal", "wide"}
     assert first["first"]["timing"]["time_s"] >= gain * first["best"]["timing"]["time_s"]
     if twice:
-        again = optimize(example, tmp_path, "two")
+        again = optimize(task, tmp_path, "two")
         # the first run's own record in the pool must not change the second
         assert again["best"]["kernel"] == first["best"]["kernel"]
         assert again["best"]["timing"] == first["best"]["timing"]
         assert again["evaluations"] == first["evaluations"]
     # what was found stands on its own
-    done = cupilot("evaluate", tmp_path / "one" / "best.cu", "--task", EXAMPLES / f"{example}.py", "--json", "-",
+    done = cupilot("evaluate", tmp_path / "one" / "best.cu", "--task", task, "--json", "-",
                    "--seed", "7", cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
     evaluation = json.loads(done.stdout)
@@ -81,7 +97,7 @@ def test_optimize_finds_a_faster_kernel_and_the_same_one_again(
 
 
 def test_llm_agents_search_with_recorded_replies_and_again_from_their_own_record(tmp_path: Path) -> None:
-    words = ("optimize", EXAMPLES / "softmax.py", "--agents", "llm", "--model", f"replay/{EXAMPLES}", "--no-pool",
+    words = ("optimize", smaller("softmax", tmp_path), "--agents", "llm", "--model", f"replay/{EXAMPLES}", "--no-pool",
              "--population", "4", "--generations", "1")  # fmt: skip
     done = cupilot(*words, "--out", tmp_path / "one", "--json", "-", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

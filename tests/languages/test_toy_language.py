@@ -68,7 +68,7 @@ def test_a_search_starts_from_it_and_keeps_its_language(cupilot, tmp_path: Path)
 
 
 def test_the_best_file_follows_the_best_kernel(cupilot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    few = ("--population", "2", "--generations", "1", "--no-pool", "--out", "run")
+    few = ("--population", "2", "--generations", "1", "--max-evaluations", "3", "--no-pool", "--out", "run")
     done = cupilot("optimize", "affine.py", "--kernel", "kernel.toy", *few)
     assert done.returncode == 0, done.stdout + done.stderr
     (best,) = (tmp_path / "run").glob("best.*")

@@ -73,6 +73,22 @@ def ask(tools: Tools, request: ToolRequest) -> tuple[Any, list[str]]:
     return found, steps
 
 
+def test_a_kernel_for_several_shapes(tools: Tools) -> None:
+    task = (
+        TASK.replace("get_inputs()", "get_inputs(rows)").replace("randn(ROWS", "randn(rows") + "\nSHAPES = [1000, 37]\n"
+    )
+    found, _ = ask(tools, replace(ASKED, task=task, task_name="relu"))
+    assert found.correct
+    assert found.verdict.startswith("correct for all 2 shapes; geometric mean ")
+    assert [each.task for each in found.shapes] == ["relu 1000", "relu 37"]
+    assert all(each.time_ms > 0 for each in found.shapes)
+    wrong = KERNEL.replace("i < n", "i < n && n != 37 * 64")
+    found, _ = ask(tools, replace(ASKED, task=task, task_name="relu", kernel=wrong))
+    assert not found.correct
+    assert found.verdict.startswith("rejected for 1 of 2 shapes, first relu 37: ")
+    assert found.problem.kind == "unwritten"
+
+
 def test_a_right_kernel(tools: Tools) -> None:
     found, steps = ask(tools, ASKED)
     assert steps[0] == "loading the task"

@@ -136,7 +136,7 @@ class Torch:
 
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = reference.precision == "tf32"
         namespace: dict[str, Any] = {"__name__": "cupilot_task"}
-        exec(compile(reference.source, "the task", "exec"), namespace)
+        exec(compile(reference.source, "the task", "exec", dont_inherit=True), namespace)
         init = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else ()
         model = namespace["Model"](*init).to(device)
         half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(reference.precision)

@@ -160,13 +160,11 @@ class _Job:
             timing = replace(timing_of(measured, device.name), limit=timing.limit)
             eager = baseline_of(measured, device.name) or eager
         failure = speed_of_light_failure(task, timing, device.spec) or host_work_failure(task, profile, timing)
-        proof = (
-            None if failure else make_proof(task, built, checks, self.request.seed, eager.note if eager else UNKNOWN)
-        )
-        return self.evaluation(
-            failure, checks=checks, timing=timing, baseline=eager, profile=profile, proof=proof, measurement=measured,
-            scope=verdict.scope,
-        )  # fmt: skip
+        facts = {"checks": checks, "baseline": eager, "profile": profile, "scope": verdict.scope}
+        if failure is not None:  # which says the time, where that is what is wrong
+            return self.evaluation(failure, **facts)
+        proof = make_proof(task, built, checks, self.request.seed, eager.note if eager else UNKNOWN)
+        return self.evaluation(None, **facts, timing=timing, proof=proof, measurement=measured)
 
     def _measured(self, built: Built, arguments: str) -> Measurement | Failure | None:
         """In turns with PyTorch, on a device that can measure."""

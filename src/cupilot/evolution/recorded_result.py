@@ -41,8 +41,22 @@ class RecordedResult:
 
 def read_recorded_result(path: Path) -> RecordedResult:
     """What a result file says, a run's or that of one evaluation; whatever is wrong with it is one sentence."""
+    found = read_recorded_results(path)
+    if len(found) > 1:
+        raise UserError(f"{path} holds {len(found)} shapes, where the result of one is wanted")
+    return found[0]
+
+
+def read_recorded_results(path: Path) -> tuple[RecordedResult, ...]:
+    """The same, and each shape's of a task that has several."""
     report = read_json(path, "the result file")
     report = report.get("best", report) if isinstance(report, dict) else None
+    shapes = report.get("shapes") if isinstance(report, dict) else None
+    parts = shapes if isinstance(shapes, list) and shapes else [report]
+    return tuple(_read_report(path, part) for part in parts)
+
+
+def _read_report(path: Path, report: object) -> RecordedResult:
     if not isinstance(report, dict) or not report.get("proof") or not report.get("repeat"):
         raise UserError(f"{path} holds no proof: it is no result of a kernel that passed")
     try:

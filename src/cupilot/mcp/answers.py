@@ -56,8 +56,21 @@ class PositionAnswer:
 
 
 @dataclass(frozen=True)
+class ShapeAnswer:
+    """One shape of a task that has several."""
+
+    task: str
+    verdict: str
+    time_ms: float | None = None
+    pytorch_ms: float | None = None
+
+
+@dataclass(frozen=True)
 class EvaluateAnswer:
     """``verdict`` is the result in one sentence.
+
+    Of a task with several shapes it holds for all of them, ``speedup`` is their geometric mean, and ``problem`` is that
+    of the first shape that fails; ``shapes`` tells each by itself.
 
     ``differences`` are inputs and shapes on which a kernel that is right for the task is not as PyTorch.  ``compared``
     is the number of comparisons; ``worst_error`` is a share of the allowed error.
@@ -77,6 +90,7 @@ class EvaluateAnswer:
     worst_error: float = 0.0
     standing: PositionAnswer | None = None
     cards: tuple[CardHint, ...] = ()
+    shapes: tuple[ShapeAnswer, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The server: names, descriptions and arguments of the tools, as agents see them.
 
-Kernels and tasks are given as text or as paths below the working folder.  A task's Python is the user's own and runs
-unconfined; candidates and programs run in confined processes.
+Kernels and tasks are given as text or as paths below the working folder.  Tasks, candidates and programs run in
+confined processes.
 """
 
 from __future__ import annotations

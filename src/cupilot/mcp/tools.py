@@ -27,10 +27,10 @@ from cupilot.languages import make_kernel
 from cupilot.mcp import answers
 from cupilot.mcp.request import ToolRequest
 from cupilot.records import Evaluation, EvaluationRequest, Failure, Guidance, Kernel, Scope, Task, TaskSource, Timing
-from cupilot.records.verdict import verdict_sentence
+from cupilot.records.verdict import bundle_sentence, mean_speedup, verdict_sentence
 from cupilot.strategies import load_deck
 from cupilot.strategies.choice import card_query, rank_cards
-from cupilot.tasks import load_source
+from cupilot.tasks import load_source, shaped_tasks
 from cupilot.tasks.roofline_position import RooflinePoint, RooflinePosition, roofline_position
 from cupilot.text import first_lines, one_line
 from cupilot.toolchain.program import ProgramSource
@@ -71,22 +71,36 @@ class Tools:
         return tools[request.tool](request, device, progress)
 
     def _evaluate(self, request: ToolRequest, device: Device, progress: Progress) -> answers.EvaluateAnswer:
-        task = _task(request, progress)
+        progress("loading the task")
         self.progress = lambda text: progress(text) if text else None
-        found = self.evaluator(
-            EvaluationRequest(
-                task=TaskSource.of(task), kernel=_kernel(request), device=device.name, seed=self.seed,
-                timeout_s=request.timeout_s,
-            )
+        sources = _sources(request)
+        found = [self._evaluated(source, request, device) for source in sources]
+        if len(found) == 1:
+            return self._answer(load_source(sources[0]), found[0], device)
+        failed = next((each.failure for each in found if each.failure is not None), None)
+        speedup = mean_speedup(found)
+        return answers.EvaluateAnswer(
+            request.task_name, device.name, request.precision, failed is None, bundle_sentence(found),
+            problem=_problem(failed), speedup=speedup and _number(speedup),
+            compared=sum(len(each.checks) for each in found), worst_error=_number(max(map(_worst, found))),
+            shapes=tuple(map(_shape, found)),
         )  # fmt: skip
+
+    def _evaluated(self, source: TaskSource, request: ToolRequest, device: Device) -> Evaluation:
+        return self.evaluator(
+            EvaluationRequest(
+                task=source, kernel=_kernel(request), device=device.name, seed=self.seed, timeout_s=request.timeout_s
+            )
+        )
+
+    def _answer(self, task: Task, found: Evaluation, device: Device) -> answers.EvaluateAnswer:
         passed = found.failure is None and found.timing is not None
         at = roofline_position(task, found, device.spec) if passed else None
-        worst = max((check.error / check.allowed for check in found.checks if check.allowed), default=0.0)
         return answers.EvaluateAnswer(
             task.name, device.name, task.precision, found.correct, verdict_sentence(found), _differences(found),
             _problem(found.failure),
             _time(found.timing) if passed else None, _time(found.baseline), found.speedup if passed else None,
-            len(found.checks), _number(worst), _standing(at), _cards(at, task, device.spec, found.timing),
+            len(found.checks), _number(_worst(found)), _standing(at), _cards(at, task, device.spec, found.timing),
         )  # fmt: skip
 
     def _profile(self, request: ToolRequest, device: Device, progress: Progress) -> answers.ProfileAnswer:
@@ -143,9 +157,16 @@ def _differences(found: Evaluation) -> tuple[str, ...]:
     return tuple(f"{each.what}: {each.evidence}" for each in (*scope.values, *scope.other_shapes))
 
 
+def _sources(request: ToolRequest) -> tuple[TaskSource, ...]:
+    """One task, or one for each of its shapes."""
+    source = TaskSource(name=request.task_name, source=request.task, precision=request.precision)
+    return shaped_tasks(source, request.task_name)
+
+
 def _task(request: ToolRequest, progress: Progress) -> Task:
+    """Of a task with several shapes the first."""
     progress("loading the task")
-    return load_source(TaskSource(name=request.task_name, source=request.task, precision=request.precision))
+    return load_source(_sources(request)[0])
 
 
 def _kernel(request: ToolRequest) -> Kernel:
@@ -160,6 +181,15 @@ def _step_text(step: Step) -> str:
 
 
 # --- answers -----------------------------------------------------------------------------------
+
+
+def _worst(found: Evaluation) -> float:
+    return max((check.error / check.allowed for check in found.checks if check.allowed), default=0.0)
+
+
+def _shape(found: Evaluation) -> answers.ShapeAnswer:
+    times = [None if time is None else _number(time.time_s * 1e3) for time in (found.timing, found.baseline)]
+    return answers.ShapeAnswer(found.task, verdict_sentence(found), *times)
 
 
 def _number(value: float) -> float:

@@ -4,7 +4,7 @@ from cupilot.records import PRECISIONS
 from cupilot.tasks.case import Case, draw_case, learn_structures, make_case
 from cupilot.tasks.draw import KINDS
 from cupilot.tasks.expectation import Expectation
-from cupilot.tasks.process import begin_task, load_source, load_task, task_texts
+from cupilot.tasks.process import begin_task, load_source, load_task, shaped_tasks, task_texts
 from cupilot.tasks.scale import Probe, long_tasks, probe_tasks, scaled_tasks
 from cupilot.tasks.slices import SlicedCase, Slicing, find_slicing
 
@@ -26,5 +26,6 @@ __all__ = [
     "make_case",
     "probe_tasks",
     "scaled_tasks",
+    "shaped_tasks",
     "task_texts",
 ]  # fmt: skip

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import inspect
 import random
+import re
 import sys
 import threading
+import tokenize
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -34,11 +36,14 @@ def read_source(path: Path) -> str:
             raise TaskError(f"{path}: the task file cannot be read (it is not a plain file)")
         if path.stat().st_size > MOST_BYTES:
             raise TaskError(f"{path}: not a task file (it has more than {MOST_BYTES >> 20} MiB)")
-        return path.read_text(encoding="utf-8")
+        with tokenize.open(path) as file:  # in the encoding that it declares, as Python reads it
+            return file.read()
     except FileNotFoundError:
         raise TaskError(f"{path}: there is no such task file") from None
-    except UnicodeDecodeError:
-        raise TaskError(f"{path}: not a Python file (its text is not UTF-8)") from None
+    except (UnicodeDecodeError, SyntaxError) as error:
+        told = re.search(r"unknown encoding.*: (\S+)$", str(error))
+        problem = f"there is no encoding {told.group(1)}" if told else "its text is not UTF-8"
+        raise TaskError(f"{path}: not a Python file ({problem})") from None
     except OSError as error:
         raise TaskError(f"{path}: the task file cannot be read ({error.strerror})") from None
 
@@ -93,7 +98,7 @@ def _isolated(torch: Any, seed: int) -> Iterator[None]:
 def run_source(source: str, where: str) -> dict[str, Any]:
     """Execute the file's text in a fresh namespace and see that it has KernelBench form."""
     try:
-        code = compile(source, where, "exec")
+        code = compile(source, where, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         place = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         text = error.msg if isinstance(error, SyntaxError) else str(error)

@@ -85,11 +85,14 @@ def begin_task(path: Path, precision: str = "fp32") -> TaskSource:
 
 def task_texts(path: Path, precision: str = "fp32") -> tuple[TaskSource, ...]:
     """The tasks of a file: one, or one for each of its shapes (see `bundle`); their names tell them apart."""
-    texts = bundled(embed_imports(read_source(path), path.parent), str(path))
-    names = [f"{path.stem} {text.shape}".rstrip() for text in texts]
-    return tuple(
-        TaskSource(name=name, source=text.source, precision=precision) for name, text in zip(names, texts, strict=True)
-    )
+    text = embed_imports(read_source(path), path.parent)
+    return shaped_tasks(TaskSource(name=path.stem, source=text, precision=precision), str(path))
+
+
+def shaped_tasks(source: TaskSource, where: str) -> tuple[TaskSource, ...]:
+    """The tasks of a text, likewise; ``where`` is what messages call it."""
+    texts = bundled(source.source, where)
+    return tuple(replace(source, name=f"{source.name} {text.shape}".rstrip(), source=text.source) for text in texts)
 
 
 def load_source(source: TaskSource) -> Task:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import Any
 
 from cupilot.cli.choices import add_json, open_chosen
 from cupilot.cli.commands.evaluate import show
 from cupilot.cli.terminal import Terminal
-from cupilot.evolution.recorded_result import read_recorded_result
+from cupilot.evolution.recorded_result import RecordedResult, read_recorded_results
 from cupilot.evolution.result import evaluation_report
 from cupilot.records import Evaluation, Timing
 
@@ -24,18 +25,25 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, terminal: Terminal) -> int:
+    path = Path(options.result)
+    results = read_recorded_results(path)
+    reports = [_repeat(path, recorded, terminal) for recorded in results]
+    problem = next((report["error"] for report in reports if "error" in report), None)
+    error = {"error": problem} if problem else {}
+    terminal.report(reports[0] if len(reports) == 1 else {"confirmed": not problem, "shapes": reports} | error)
+    return 1 if problem else 0
+
+
+def _repeat(path: Path, recorded: RecordedResult, terminal: Terminal) -> dict[str, Any]:
+    """Say whether one result is confirmed."""
     from cupilot.evaluation.proof import differences, digest
     from cupilot.runs import evaluate
 
-    path = Path(options.result)
-    recorded = read_recorded_result(path)
-    proof = recorded.proof
-    task = recorded.task_text
+    proof, task = recorded.proof, recorded.task_text
     if digest(recorded.kernel.source) != proof.source or digest(task.source) != proof.task:
         text = f"{path} has been altered: its sources are not those that its proof was made of"
-        terminal.report({"confirmed": False, "error": {"kind": "altered", "message": text}})
         terminal.warn(text)
-        return 1
+        return {"confirmed": False, "error": {"kind": "altered", "message": text}}
     device = open_chosen(recorded.device, terminal)
     with terminal.steps("evaluating once more") as watch:
         evaluation = evaluate(device, task, recorded.kernel, seed=proof.seed, timeout_s=recorded.timeout_s, watch=watch)
@@ -45,12 +53,11 @@ def run(options: Namespace, terminal: Terminal) -> int:
         terminal.line(f"not as it was: {text}")
     problem = contradiction(recorded.timing, evaluation, OTHER_TOOLS_TIME if others else SAME_TIME)
     error = {"error": {"kind": "not-confirmed", "message": problem}} if problem else {}
-    terminal.report(evaluation_report(evaluation) | {"confirmed": not problem} | error)
     if problem:
         terminal.warn(f"{path} is not confirmed: {problem}")
-        return 1
-    terminal.line(f"{path}: confirmed, seed {proof.seed}")
-    return 0
+    else:
+        terminal.line(f"{path}: confirmed, seed {proof.seed}")
+    return evaluation_report(evaluation) | {"confirmed": not problem} | error
 
 
 def contradiction(timing: Timing, evaluation: Evaluation, tolerance: float) -> str:

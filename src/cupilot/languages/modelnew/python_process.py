@@ -100,7 +100,7 @@ class Runner:
         sys.modules[MODULE] = self._module
         self._module.__file__ = FILE
         linecache.cache[FILE] = (len(self._source), None, self._source.splitlines(keepends=True), FILE)
-        exec(compile(self._source, FILE, "exec"), self._module.__dict__)
+        exec(compile(self._source, FILE, "exec", dont_inherit=True), self._module.__dict__)
         if not isinstance(_solution(self._module.__dict__), type):
             raise TypeError("there is no class ModelNew, and no class Model either")
 
