@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array, Filed, Runs, Tiled, dtype_of, memory_of, strides_of
+from cupilot.arrays import Array, Filed, Tiled, dtype_of, memory_of, strides_of
 from cupilot.contracts import Built, Call, Device, Outcome, Output
 from cupilot.devices.job import Answer, Job, JobArgument, JobCall
 from cupilot.devices.zygote import ANSWERS, Forked, Zygote
@@ -24,6 +24,7 @@ from cupilot.gpu import GpuSpec, load_spec, spec_names
 from cupilot.gpu.timing import model_time
 from cupilot.languages import language_of
 from cupilot.languages.contract import Target
+from cupilot.places import Runs
 from cupilot.records import Failure, Kernel, Profile, TensorSpec, Timing, from_plain, to_plain
 from cupilot.sandbox.bubblewrap import AUTO, chosen, run_boxed
 from cupilot.sandbox.process import Ended, bare_environment, supervise
@@ -156,7 +157,14 @@ class VirtualDevice:
         """A call as workers take it, its arrays in files."""
         arguments = tuple(self._argument(argument) for argument in call.arguments)
         return JobCall(
-            call.label, arguments, call.outputs, call.sample_budget, call.order, call.lenient, call.sample_seed
+            call.label,
+            arguments,
+            call.outputs,
+            call.sample_budget,
+            call.order,
+            call.lenient,
+            call.sample_seed,
+            call.looked_at,
         )
 
     def _argument(self, value: Any) -> JobArgument:
@@ -199,14 +207,16 @@ def _result(number: int, ended: Ended, timeout_s: float) -> Outcome | Failure:
         # what the candidate printed may say why
         return replace(failure, log=ended.output) if failure.kind in ENDED and not failure.log else failure
     left = iter(arrays)
-    forms = zip(answer.outputs, answer.whole, answer.aliases, answer.launches, strict=True)
-    outputs = [_output(left, spec, whole, alias, launches) for spec, whole, alias, launches in forms]
+    forms = zip(answer.outputs, answer.whole, answer.aliases, answer.launches, answer.stored, strict=True)
+    outputs = [_output(left, *form) for form in forms]
     return Outcome(tuple(outputs), answer.profile, answer.failure)
 
 
-def _output(parts: Iterator[memoryview], spec: TensorSpec, whole: bool, alias: str, launches: int) -> Output:
+def _output(
+    parts: Iterator[memoryview], spec: TensorSpec, whole: bool, alias: str, launches: int, stored: int
+) -> Output:
     where = None if whole else Runs(np.frombuffer(next(parts), np.int64).reshape(-1, 2))
-    return Output(spec.shape, np.frombuffer(next(parts), dtype_of(spec.dtype)), where, alias, launches)
+    return Output(spec.shape, np.frombuffer(next(parts), dtype_of(spec.dtype)), where, alias, launches, stored)
 
 
 def process_failure(ended: Ended, timeout_s: float) -> Failure:

@@ -58,7 +58,10 @@ class Trial:
     def call(self, arguments: str, sample_budget: int | None = None, sample_seed: int = 0) -> Call:
         task, values = self.drawn.task, self.drawn.bound(arguments)
         label = f"{task.name}, {self.case.kind} inputs"
-        return Call(label, values, task.outputs, sample_budget, self.order, sample_seed=sample_seed)
+        slices = self.case.looked_at if isinstance(self.case, SlicedCase) else None
+        return Call(
+            label, values, task.outputs, sample_budget, self.order, sample_seed=sample_seed, looked_at=slices
+        )  # fmt: skip
 
 
 @dataclass

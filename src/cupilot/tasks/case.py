@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cupilot.arrays import PAGE, Array, Runs, Tiled, dtype_of, is_floating, tiled
+from cupilot.arrays import PAGE, Array, Tiled, dtype_of, is_floating, tiled
 from cupilot.errors import TaskError
+from cupilot.places import Runs
 from cupilot.records import Argument, Scalar, Task, TensorSpec
 from cupilot.tasks.bind import constructor_values, evaluate_expressions
 from cupilot.tasks.draw import DRAWS, HALF_DRAWS, KINDS, SPECIAL

@@ -26,9 +26,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from cupilot.arrays import Runs
 from cupilot.devices.job import JobArgument
 from cupilot.errors import DataError, TaskError, UserError
+from cupilot.places import Runs
 from cupilot.records import Task, TaskSource, from_plain, to_plain
 from cupilot.sandbox.bubblewrap import find_bubblewrap
 from cupilot.sandbox.fork_server import Child, ForkServer

@@ -14,8 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from cupilot.arrays import Array, Filed, Runs
+from cupilot.arrays import Array, Filed
 from cupilot.devices.job import JobArgument
+from cupilot.places import Runs
 from cupilot.tasks.case import Case, Drawn, Value
 from cupilot.tasks.expectation import Expectation
 from cupilot.tasks.slices import SlicedCase
