@@ -75,6 +75,8 @@ class VirtualDevice:
         return self._spec
 
     def build(self, kernel: Kernel) -> Built | Failure:
+        if self._runtime is not None:
+            self._worker_source()  # it is there when the kernel is
         empty = (Call("load", (), ()),)
         return language_of(kernel).build(kernel, self._target, lambda built: self._run(built, empty, LOAD_TIMEOUT_S))
 
@@ -102,6 +104,10 @@ class VirtualDevice:
 
     def _start(self, folder: Path, answers: int) -> Forked:
         """A worker for the job in a folder."""
+        return self._worker_source().start(folder, answers)
+
+    def _worker_source(self) -> Zygote:
+        """The process that workers are forked from."""
         scratch, runtime = Path(self._scratch.name), self.runtime()
         environment = bare_environment(scratch)
         with self._lock:
@@ -110,7 +116,7 @@ class VirtualDevice:
                 kept = translations(runtime)
                 kept.mkdir(parents=True, exist_ok=True)
                 known = self._zygote = Zygote(runtime, scratch, environment, self._bubblewrap, (kept,))
-        return known.start(folder, answers)
+            return known
 
     def time(self, profile: Profile) -> Timing:
         return model_time(profile, self._spec, self.name)

@@ -321,7 +321,7 @@ class _InputDrawing:
         if self._positive:
             values = np.abs(values)
             np.maximum(values, np.float32(1e-3), out=values)
-        return impose(structure, values, self._rng).astype(dtype)
+        return impose(structure, values, self._rng).astype(dtype, copy=False)
 
     def _discrete(self, shape: tuple[int, ...], structure: Structure, dtype: np.dtype[Any]) -> Array:
         if dtype == np.bool_:

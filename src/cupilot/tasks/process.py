@@ -239,6 +239,10 @@ class TaskProcess:
         )  # fmt: skip
         return self._keep(stored)
 
+    def prepare(self, handle: int) -> None:
+        """See `SlicedCase.prepare`."""
+        self._ask("prepare", type(None), "the task", "computing its results", RESULTS_S, handle=handle)
+
     def expectation(self, handle: int, output: int, where: Runs | None) -> Expectation:
         path = self._child.folders[-1] / f"positions{next(self._handles)}"
         stored = self._ask(

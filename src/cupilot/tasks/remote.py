@@ -28,6 +28,8 @@ class Source(Protocol):
 
     def bound(self, handle: int, expressions: str) -> tuple[JobArgument, ...]: ...
 
+    def prepare(self, handle: int) -> None: ...
+
     def expectation(self, handle: int, output: int, where: Runs | None) -> Expectation: ...
 
 
@@ -77,6 +79,12 @@ class RemoteCase(Case):
 @dataclass(eq=False)
 class RemoteSlicedCase(SlicedCase):
     """References of slices are made in the other process, which also keeps them."""
+
+    def prepare(self) -> None:
+        drawn = self.drawn
+        assert isinstance(drawn, RemoteDrawn)
+        assert drawn.process is not None
+        drawn.process.prepare(drawn.handle)
 
     def _expectation(self, output: int, where: Runs | None) -> Expectation:
         drawn = self.drawn

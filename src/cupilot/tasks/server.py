@@ -169,6 +169,11 @@ class Server:
             self._arguments[key] = self._store.argument(value)
         return self._arguments[key]
 
+    def prepare(self, handle: int) -> None:
+        case = self._cases[handle]
+        assert isinstance(case, SlicedCase)
+        case.prepare()
+
     def expectation(self, handle: int, output: int, where: JobArgument) -> tuple[JobArgument, ...]:
         case = self._cases[handle]
         assert isinstance(case, SlicedCase)

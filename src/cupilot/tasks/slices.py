@@ -296,6 +296,12 @@ class SlicedCase(Drafted):
             return None
         return Slices(self.slicing.output_axis, self._affordable(), self.drawn.seed)
 
+    def prepare(self) -> None:
+        """Make what does not depend on which elements are asked for; sums over everything may never be."""
+        with self._lock:
+            if self.looked_at is not None:
+                self._textbook(self.slicing)
+
     def expectation(self, output: int, where: Runs | None) -> Expectation:
         """What elements in some slices should be, out of those at ``where``; slices come from every quarter.
 
@@ -317,7 +323,7 @@ class SlicedCase(Drafted):
         cells = self._cells(self.slicing, output, chosen, where)
         self._learn(self.slicing, cells)
         expected, native, *rounded = self._joined(self.slicing, output, cells, where)
-        known = self._textbook(self.slicing, chosen)[output]
+        known = self._textbook(self.slicing)[output]
         return expectation(expected, native, rounded[0] if rounded else expected, where, known=known)
 
     def _cells(self, slicing: Slicing, output: int, chosen: Array, where: Runs | None) -> dict[int, Array | None]:
@@ -446,9 +452,13 @@ class SlicedCase(Drafted):
         assert slicing.inner is not None
         return int(self.drawn.task.outputs[0].shape[slicing.inner.output_axis])
 
-    def _textbook(self, slicing: Slicing, chosen: Array) -> tuple[Array, ...]:
+    def _textbook(self, slicing: Slicing | None) -> tuple[Array, ...]:
         """Errors of the textbook formula, by magnitude, on some of the slices, or of their inner ones; made once."""
+        slices = self.looked_at
+        assert slicing is not None
+        assert slices is not None
         if not self._errors:
+            chosen = slices.chosen(None, self.drawn.task.outputs[0].shape)
             few = chosen[:: max(1, chosen.size // QUARTERS)]
             part = part_of(self.drawn, slicing, few)
             if slicing.inner is not None:
