@@ -12,8 +12,6 @@ import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -45,75 +43,6 @@ def float_limits(dtype: np.dtype[Any]) -> tuple[float, float]:
     kind: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     flushed = dtype != np.float16  # GPUs keep the denormal numbers of fp16
     return float(kind.eps) / 2, float(kind.tiny if flushed else kind.smallest_subnormal)
-
-
-@dataclass(frozen=True, eq=False)
-class Runs:
-    """Flat positions in ascending order, as stretches of neighbours: what a block stores is one, or a few.
-
-    ``table`` has a row for each stretch: its first position and its length.
-    """
-
-    LONG = 64
-    """Stretches from this mean length on are copied one by one."""
-
-    table: Array
-
-    @classmethod
-    def of(cls, positions: Array) -> Runs:
-        ends = np.flatnonzero(np.diff(positions) != 1) + 1
-        bounds = np.concatenate([[0], ends, [positions.size]]) if positions.size else np.zeros(1, np.int64)
-        return cls(np.stack([positions[bounds[:-1]], np.diff(bounds)], axis=1).astype(np.int64))
-
-    @property
-    def first(self) -> Array:
-        column: Array = self.table[:, 0]
-        return column
-
-    @property
-    def length(self) -> Array:
-        column: Array = self.table[:, 1]
-        return column
-
-    @cached_property
-    def size(self) -> int:
-        return int(self.length.sum())
-
-    @property
-    def positions(self) -> Array:
-        """All of them, one by one."""
-        return np.repeat(self.first - self._before, self.length) + np.arange(self.size)
-
-    @cached_property
-    def _before(self) -> Array:
-        """How many positions stand before each stretch."""
-        return np.cumsum(self.length) - self.length
-
-    def __getitem__(self, place: int) -> int:
-        """The position that stands at a place."""
-        place %= self.size
-        row = int(np.searchsorted(self._before, place, side="right")) - 1
-        return int(self.first[row] + place - self._before[row])
-
-    def of_values(self, values: Array) -> Array:
-        """What stands at these positions in a flat array."""
-        if self.size < self.LONG * len(self.table) or not self.size:
-            return values[self.positions]
-        return np.concatenate([values[at : at + count] for at, count in self.table.tolist()])
-
-    def within(self, other: Runs) -> Runs:
-        """At which places these positions, all of which are among others, stand there; whole stretches only are cut."""
-        row = np.searchsorted(other.first, self.first, side="right") - 1
-        return Runs(np.stack([other._before[row] + self.first - other.first[row], self.length], axis=1))
-
-    def cut(self, low: int, high: int) -> Array:
-        """The stretches, as a table, of those positions that lie in a range."""
-        begin = max(0, int(np.searchsorted(self.first, low, side="right")) - 1)
-        end = int(np.searchsorted(self.first, high, side="left"))
-        first = self.first[begin:end]
-        first, last = np.maximum(first, low), np.minimum(first + self.length[begin:end], high)
-        some = last > first
-        return np.stack([first[some], (last - first)[some]], axis=1)
 
 
 def disagreement(one: Array, other: Array, dtype: str) -> str:
@@ -150,7 +79,7 @@ def tiled(tile: Array, shape: tuple[int, ...], key: int) -> Tiled:
     last[0] = key
     content = np.concatenate([tile.view(np.uint8), last.view(np.uint8)])
     with tempfile.TemporaryFile() as file:
-        file.write(content.tobytes())
+        file.write(content.data)
         file.flush()
         found = _shown(file.fileno(), content.nbytes, size).view(tile.dtype).reshape(shape).view(Tiled)
     found.tile = content

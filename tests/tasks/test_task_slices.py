@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cupilot.arrays import Runs, Tiled
+from cupilot.arrays import Tiled
+from cupilot.places import Runs
 from cupilot.records import Task
 from cupilot.tasks import SlicedCase, draw_case, find_slicing, make_case, scaled_tasks
 from cupilot.tasks.load import task_from_source
@@ -80,8 +81,12 @@ def test_slices_are_cut_once_more_where_that_holds(name: str) -> None:
 
 
 def test_parts_of_slices_are_those_of_the_whole() -> None:
-    task = task_of("self.c(x)", "self.c = nn.Conv2d(C, D, 3)", sizes="B, C, D, H = 64, 24, 40, 40",
-                   inputs="torch.rand(B, C, H, 40)")
+    task = task_of(
+        "self.c(x)",
+        "self.c = nn.Conv2d(C, D, 3)",
+        sizes="B, C, D, H = 64, 24, 40, 40",
+        inputs="torch.rand(B, C, H, 40)",
+    )
     slicing = find_slicing(scaled_tasks(task)[-1], 3)
     assert slicing is not None
     assert slicing.inner is not None

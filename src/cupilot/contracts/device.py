@@ -11,8 +11,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from cupilot.arrays import Array, Runs
+from cupilot.arrays import Array
 from cupilot.gpu.spec import GpuSpec
+from cupilot.places import Runs, Slices
 from cupilot.records import (
     Failure,
     Kernel,
@@ -44,6 +45,7 @@ class Call:
     candidate can read while it runs may hold it.
     ``outputs`` are the tensors the reference returns, so that the device can check their form.
     ``order`` other than zero asks for another order of blocks, where the device can choose.
+    Of outputs that are large, the slices ``looked_at`` are enough.
     ``lenient`` is for who only wants the profile: what a kernel does wrong without stopping comes with the outcome,
     which then has no outputs.
     """
@@ -55,6 +57,7 @@ class Call:
     order: int = 0
     lenient: bool = False
     sample_seed: int = 0
+    looked_at: Slices | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +66,8 @@ class Output:
     (in ascending order).
 
     ``alias`` names the input or the output before it in whose memory it lies, if any; ``launches`` is how many launches
-    stored to it: what only some blocks of a single one stored has its final value.
+    stored to it: what only some blocks of a single one stored has its final value.  ``stored`` is of how many elements
+    it is known that they were stored to, where not all of those are here.
     """
 
     shape: tuple[int, ...]
@@ -71,10 +75,15 @@ class Output:
     where: Array | Runs | None = None
     alias: str = ""
     launches: int = 1
+    stored: int | None = None
 
     @property
     def elements(self) -> int:
         return prod(self.shape)
+
+    @property
+    def written_elements(self) -> int:
+        return int(self.values.size) if self.stored is None else self.stored
 
     @cached_property
     def runs(self) -> Runs | None:

@@ -1,8 +1,8 @@
 """What a worker process is asked and what it answers.
 
 Arguments are files of raw bytes, so that a worker can map them as device memory.  Answers come over the channel of
-`process`: the record in JSON, then for each output where its written elements stand (`Runs`), unless all are, and the
-elements.
+`process`: the record in JSON, then for each output where its written elements stand (`Runs`), unless all are
+there, and the elements.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cupilot.places import Slices
 from cupilot.records import Failure, Profile, Resources, Scalar, TensorSpec
 from cupilot.records.evaluation import SassFunction
 
@@ -34,6 +35,7 @@ class JobCall:
     order: int = 0
     lenient: bool = False
     sample_seed: int = 0
+    looked_at: Slices | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Job:
 @dataclass(frozen=True)
 class Answer:
     """The result of one call; ``whole`` says of which outputs all elements were written, ``aliases`` where they lie,
-    ``launches`` how many launches stored to them.
+    ``launches`` how many launches stored to them, ``stored`` how many of their elements were stored to.
 
     Of a lenient call that did something wrong there are both a failure and a profile.
     """
@@ -77,3 +79,4 @@ class Answer:
     whole: tuple[bool, ...] = ()
     aliases: tuple[str, ...] = ()
     launches: tuple[int, ...] = ()
+    stored: tuple[int, ...] = ()

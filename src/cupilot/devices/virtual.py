@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array, Filed, Runs, Tiled, dtype_of, memory_of, strides_of
+from cupilot.arrays import Array, Filed, Tiled, dtype_of, memory_of, strides_of
 from cupilot.contracts import Built, Call, Device, Outcome, Output
 from cupilot.devices.job import Answer, Job, JobArgument, JobCall
 from cupilot.devices.zygote import ANSWERS, Forked, Zygote
@@ -24,6 +24,7 @@ from cupilot.gpu import GpuSpec, load_spec, spec_names
 from cupilot.gpu.timing import model_time
 from cupilot.languages import language_of
 from cupilot.languages.contract import Target
+from cupilot.places import Runs
 from cupilot.records import Failure, Kernel, Profile, TensorSpec, Timing, from_plain, to_plain
 from cupilot.sandbox.bubblewrap import AUTO, chosen, run_boxed
 from cupilot.sandbox.process import Ended, bare_environment, supervise
@@ -74,6 +75,8 @@ class VirtualDevice:
         return self._spec
 
     def build(self, kernel: Kernel) -> Built | Failure:
+        if self._runtime is not None:
+            self._worker_source()  # it is there when the kernel is
         empty = (Call("load", (), ()),)
         return language_of(kernel).build(kernel, self._target, lambda built: self._run(built, empty, LOAD_TIMEOUT_S))
 
@@ -101,6 +104,10 @@ class VirtualDevice:
 
     def _start(self, folder: Path, answers: int) -> Forked:
         """A worker for the job in a folder."""
+        return self._worker_source().start(folder, answers)
+
+    def _worker_source(self) -> Zygote:
+        """The process that workers are forked from."""
         scratch, runtime = Path(self._scratch.name), self.runtime()
         environment = bare_environment(scratch)
         with self._lock:
@@ -109,7 +116,7 @@ class VirtualDevice:
                 kept = translations(runtime)
                 kept.mkdir(parents=True, exist_ok=True)
                 known = self._zygote = Zygote(runtime, scratch, environment, self._bubblewrap, (kept,))
-        return known.start(folder, answers)
+            return known
 
     def time(self, profile: Profile) -> Timing:
         return model_time(profile, self._spec, self.name)
@@ -156,7 +163,14 @@ class VirtualDevice:
         """A call as workers take it, its arrays in files."""
         arguments = tuple(self._argument(argument) for argument in call.arguments)
         return JobCall(
-            call.label, arguments, call.outputs, call.sample_budget, call.order, call.lenient, call.sample_seed
+            call.label,
+            arguments,
+            call.outputs,
+            call.sample_budget,
+            call.order,
+            call.lenient,
+            call.sample_seed,
+            call.looked_at,
         )
 
     def _argument(self, value: Any) -> JobArgument:
@@ -199,14 +213,16 @@ def _result(number: int, ended: Ended, timeout_s: float) -> Outcome | Failure:
         # what the candidate printed may say why
         return replace(failure, log=ended.output) if failure.kind in ENDED and not failure.log else failure
     left = iter(arrays)
-    forms = zip(answer.outputs, answer.whole, answer.aliases, answer.launches, strict=True)
-    outputs = [_output(left, spec, whole, alias, launches) for spec, whole, alias, launches in forms]
+    forms = zip(answer.outputs, answer.whole, answer.aliases, answer.launches, answer.stored, strict=True)
+    outputs = [_output(left, *form) for form in forms]
     return Outcome(tuple(outputs), answer.profile, answer.failure)
 
 
-def _output(parts: Iterator[memoryview], spec: TensorSpec, whole: bool, alias: str, launches: int) -> Output:
+def _output(
+    parts: Iterator[memoryview], spec: TensorSpec, whole: bool, alias: str, launches: int, stored: int
+) -> Output:
     where = None if whole else Runs(np.frombuffer(next(parts), np.int64).reshape(-1, 2))
-    return Output(spec.shape, np.frombuffer(next(parts), dtype_of(spec.dtype)), where, alias, launches)
+    return Output(spec.shape, np.frombuffer(next(parts), dtype_of(spec.dtype)), where, alias, launches, stored)
 
 
 def process_failure(ended: Ended, timeout_s: float) -> Failure:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array, Runs
+from cupilot.arrays import Array
 from cupilot.devices.aliases import aliases_of
 from cupilot.devices.host_process import start_host
 from cupilot.devices.host_use import host_failure
@@ -23,6 +23,7 @@ from cupilot.devices.job import Answer, Job, JobArgument, JobCall
 from cupilot.gpu import load_spec
 from cupilot.languages import find_language
 from cupilot.languages.contract import CandidateFailed, Program
+from cupilot.places import Runs, Slices
 from cupilot.records import ITEM_BYTES, Failure, Finding, TensorSpec, from_plain, to_plain
 from cupilot.sandbox.confine import confine
 from cupilot.sandbox.process import Channel, limit_self, open_channel
@@ -35,6 +36,8 @@ HARMLESS = frozenset({
     "unordered", "input-changed",
 })  # fmt: skip
 """What a kernel may do wrong and still run to its end, so that its counters are those of the whole launch."""
+MANY = 1 << 16
+"""Elements of an output that are not sent without need."""
 STOPPING = 8
 """Findings that end a launch (``findings_limit`` of the runtime)."""
 
@@ -88,7 +91,7 @@ class Worker:
         outputs = [self._allocate(tensor) for tensor in call.outputs] if self._fills_outputs(values, call) else []
         self._program.prepare(values, self._allow())
         machine.begin(call.sample_budget, self._allow(), order=call.order, sample_seed=call.sample_seed)
-        answer = self._answer(values, tensors, outputs, call.lenient)
+        answer = self._answer(values, tensors, outputs, call)
         self._program.release()
         for output in outputs:
             machine.free(output.pointer)
@@ -121,7 +124,7 @@ class Worker:
         return TensorValue.dense(self._machine.allocate(max(tensor.bytes, 1)), tensor)
 
     def _answer(
-        self, values: list[Any], tensors: list[tuple[TensorValue, str]], outputs: list[TensorValue], lenient: bool
+        self, values: list[Any], tensors: list[tuple[TensorValue, str]], outputs: list[TensorValue], call: JobCall
     ) -> tuple[Answer, tuple[Array, ...]]:
         machine = self._machine
         try:
@@ -143,16 +146,21 @@ class Worker:
             or host_failure(profile)
         )
         if failure is not None:
-            return Answer(failure, profile if lenient and _is_harmless(failure, machine.findings()) else None), ()
+            return Answer(failure, profile if call.lenient and _is_harmless(failure, machine.findings()) else None), ()
         aliases = aliases_of(results, [value for value, _ in tensors])
         inputs = [alias.startswith("input") for alias in aliases]
-        pairs = [_output(machine, result, given) for result, given in zip(results, inputs, strict=True)]
+        as_asked = [tuple(result.shape) for result in results] == [output.shape for output in call.outputs]
+        made = [
+            _output(machine, result, given, profile.sampled, call.looked_at if as_asked else None)
+            for result, given in zip(results, inputs, strict=True)
+        ]
+        pairs, stored = [pair for pair, _ in made], tuple(count for _, count in made)
         specs = tuple(TensorSpec(tuple(result.shape), result.dtype) for result in results)
         whole = tuple(where is None for where, _ in pairs)
         # copied, because the memory is given back before the answer is sent
         arrays = tuple(_copied(array) for pair in pairs for array in pair if array is not None)
         launches = tuple(machine.store_launches(result.pointer) for result in results)
-        return Answer(None, profile, specs, whole, aliases, launches), arrays
+        return Answer(None, profile, specs, whole, aliases, launches, stored), arrays
 
 
 class Buffers:
@@ -230,8 +238,14 @@ def _input_failure(machine: Machine, tensors: list[tuple[TensorValue, str]]) -> 
 NUMPY = {name: name for name in ITEM_BYTES} | {"bfloat16": "uint16"}
 
 
-def _output(machine: Machine, result: TensorValue, given: bool) -> tuple[Array | None, Array]:
-    """Where the written elements stand (`Runs`; None: all, or an input's) and these elements, in row-major order."""
+def _output(
+    machine: Machine, result: TensorValue, given: bool, sampled: bool, slices: Slices | None
+) -> tuple[tuple[Array | None, Array], int]:
+    """Where written elements stand (`Runs`; None: all, or an input's), these elements, in row-major order, and how many
+    were written.
+
+    Of many, those in the slices that are looked at.
+    """
     item = np.dtype(NUMPY[result.dtype])
     dense = TensorValue.dense(result.pointer, TensorSpec(tuple(result.shape), result.dtype))
     values = _laid_out(machine.view(result.pointer, (result.span,), item), result)
@@ -241,10 +255,14 @@ def _output(machine: Machine, result: TensorValue, given: bool) -> tuple[Array |
         written[where.positions] = True
         where = Runs.of(np.flatnonzero(_laid_out(written, result)))
         where = None if where.size == values.size else where  # what is unwritten lies between the elements
+    stored = values.size if where is None else where.size
+    if slices is not None and not given and stored > MANY and (sampled or where is None):
+        where = slices.of(where, result.shape)
     if where is None:
-        return None, values
+        return (None, values), stored
     # a copy of a large output in another layout would touch all of its memory
-    return where.table, where.of_values(values.reshape(-1) if values.flags.c_contiguous else values.flat)
+    flat = values.reshape(-1) if values.flags.c_contiguous else values.flat
+    return (where.table, where.of_values(flat)), stored
 
 
 def _copied(array: Array) -> Array:

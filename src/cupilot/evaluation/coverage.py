@@ -74,7 +74,7 @@ def unaccounted(trial: Trial, result: Outcome) -> Failure | None:
     profile = result.profile
     if not profile.sampled or len(profile.launches) != 1:
         return None
-    distinct = sum(output.values.nbytes for output in result.outputs)
+    distinct = sum(output.written_elements * output.values.itemsize for output in result.outputs)
     rate = distinct / max(profile.launches[0].counter("sampled_store_bytes"), 1.0)
     # a result that is returned twice is stored once
     rate = rate if any(output.alias for output in result.outputs) else min(1.0, rate)

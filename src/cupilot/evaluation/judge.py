@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from threading import Thread
 
 from cupilot.contracts import Built, Device, Outcome
 from cupilot.evaluation.call_order import in_hidden_order, inconsistency
@@ -190,6 +191,8 @@ class Judge:
         for trial in sampled:
             drawn = sample_seed(self._trials.seed, self._built.kernel, trial.case.kind)
             calls.append(trial.call(self._arguments, SAMPLE_BUDGET, drawn))
+        # the process of the task is idle while the kernel runs
+        Thread(target=self._trials.prepare, args=(list(sampled),), daemon=True).start()
         groups = [trial.drawn.task.name for trial in (*full, *sampled)]
         limit_s, key = max(timeout_s, self._timeout_s), f"{self._built.kernel.digest} {self._trials.seed}"
         return in_hidden_order(

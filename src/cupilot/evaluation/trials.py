@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from cupilot.contracts import Call
+from cupilot.errors import CupilotError
 from cupilot.evaluation.verify import ANYWHERE, DROPPED, SPREAD
 from cupilot.records import Task
 from cupilot.tasks import Case, Probe, SlicedCase
@@ -58,7 +60,10 @@ class Trial:
     def call(self, arguments: str, sample_budget: int | None = None, sample_seed: int = 0) -> Call:
         task, values = self.drawn.task, self.drawn.bound(arguments)
         label = f"{task.name}, {self.case.kind} inputs"
-        return Call(label, values, task.outputs, sample_budget, self.order, sample_seed=sample_seed)
+        slices = self.case.looked_at if isinstance(self.case, SlicedCase) else None
+        return Call(
+            label, values, task.outputs, sample_budget, self.order, sample_seed=sample_seed, looked_at=slices
+        )  # fmt: skip
 
 
 @dataclass
@@ -118,6 +123,13 @@ class Trials:
         for version, kinds in self._small():
             yield from (partial(self._whole, version, kind) for kind in kinds)
         yield from (partial(self.true, kind) for kind in (TRUE_KIND, *MIXED_KINDS))
+
+    def prepare(self, trials: Iterable[Trial]) -> None:
+        """Make what comparing some of them will need, while a kernel runs; whatever goes wrong is said then."""
+        with suppress(CupilotError):
+            for trial in trials:
+                if isinstance(trial.case, SlicedCase):
+                    trial.case.prepare()
 
     def again(self, version: Task) -> Trial:
         """The same inputs a second time, with blocks in another order."""

@@ -187,7 +187,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def _unwritten_problem(index: int, output: Output, partial: bool) -> str:
-    missing = output.elements - output.values.size
+    missing = output.elements - output.written_elements
     if output.runs is None or not missing or (partial and output.values.size):
         return ""
     table = output.runs.table

@@ -376,11 +376,12 @@ def main(descriptor: int, name: str, folders: tuple[Path, ...]) -> None:
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     watch = _Orphaned(control, folders)
+    gc.disable()  # libraries make many objects and hardly any garbage
     module = cast(Served, importlib.import_module(name))
     module.warm_up()
     watch.stop()
-    gc.collect()
     gc.freeze()  # what children never touch stays shared
+    gc.enable()
     server = _Server(control, module, folders)
     try:
         with contextlib.suppress(BrokenPipeError):

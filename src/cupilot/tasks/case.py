@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cupilot.arrays import PAGE, Array, Runs, Tiled, dtype_of, is_floating, tiled
+from cupilot.arrays import PAGE, Array, Tiled, dtype_of, is_floating, tiled
 from cupilot.errors import TaskError
+from cupilot.places import Runs
 from cupilot.records import Argument, Scalar, Task, TensorSpec
 from cupilot.tasks.bind import constructor_values, evaluate_expressions
 from cupilot.tasks.draw import DRAWS, HALF_DRAWS, KINDS, SPECIAL
@@ -320,7 +321,7 @@ class _InputDrawing:
         if self._positive:
             values = np.abs(values)
             np.maximum(values, np.float32(1e-3), out=values)
-        return impose(structure, values, self._rng).astype(dtype)
+        return impose(structure, values, self._rng).astype(dtype, copy=False)
 
     def _discrete(self, shape: tuple[int, ...], structure: Structure, dtype: np.dtype[Any]) -> Array:
         if dtype == np.bool_:

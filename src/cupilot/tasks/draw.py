@@ -128,9 +128,9 @@ def special(rng: np.random.Generator, shape: Shape) -> Array:
 def _stretches(rng: np.random.Generator, shape: Shape, draws: Sequence[Draw]) -> Array:
     """Whole stretches of rows of each kind, or of elements where there are few rows."""
     rows = shape[0] if shape and shape[0] >= 2 * len(draws) else int(np.prod(shape, dtype=np.int64))
-    values = normal(rng, shape).reshape(rows, -1) if rows else normal(rng, shape)
     if rows < 2 * len(draws):
-        return values.reshape(shape)
+        return normal(rng, shape)
+    values = np.empty((rows, int(np.prod(shape, dtype=np.int64)) // rows), np.float32)
     cuts = np.sort(rng.choice(np.arange(1, rows), 2 * len(draws) - 1, replace=False))
     order = [*rng.permutation(len(draws)), *rng.permutation(len(draws))]
     for first, last, number in zip((0, *cuts), (*cuts, rows), order, strict=True):

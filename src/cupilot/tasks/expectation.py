@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array, Runs, float_limits, is_floating
+from cupilot.arrays import Array, float_limits, is_floating
+from cupilot.places import Runs
 from cupilot.tasks.magnitude import error_by_magnitude, root_mean_square
 
 WOBBLE = 2.0**-24
@@ -59,8 +60,8 @@ def _own_errors(expected: Array, textbook: Sequence[Array]) -> Array | None:
     if not textbook or expected.dtype.kind != "f":
         return None
     squares = np.zeros(expected.size)
-    for other in textbook:
-        with np.errstate(invalid="ignore"):  # infinities that are equal
+    with np.errstate(invalid="ignore"):  # infinities, which have no distance
+        for other in textbook:
             difference = other.reshape(-1) - expected
-        squares += np.where(np.isfinite(difference), difference, 0.0) ** 2
+            squares += np.where(np.isfinite(difference), difference, 0.0) ** 2
     return np.sqrt(squares / len(textbook)).astype(np.float32)

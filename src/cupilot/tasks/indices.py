@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cupilot.arrays import Array, Runs
+from cupilot.arrays import Array
+from cupilot.places import Runs
 
 
 class Choice(NamedTuple):

@@ -26,9 +26,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from cupilot.arrays import Runs
 from cupilot.devices.job import JobArgument
 from cupilot.errors import DataError, TaskError, UserError
+from cupilot.places import Runs
 from cupilot.records import Task, TaskSource, from_plain, to_plain
 from cupilot.sandbox.bubblewrap import find_bubblewrap
 from cupilot.sandbox.fork_server import Child, ForkServer
@@ -241,6 +241,10 @@ class TaskProcess:
             handle=handle, expressions=expressions,
         )  # fmt: skip
         return self._keep(stored)
+
+    def prepare(self, handle: int) -> None:
+        """See `SlicedCase.prepare`."""
+        self._ask("prepare", type(None), "the task", "computing its results", RESULTS_S, handle=handle)
 
     def expectation(self, handle: int, output: int, where: Runs | None) -> Expectation:
         path = self._child.folders[-1] / f"positions{next(self._handles)}"

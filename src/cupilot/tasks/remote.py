@@ -14,8 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from cupilot.arrays import Array, Filed, Runs
+from cupilot.arrays import Array, Filed
 from cupilot.devices.job import JobArgument
+from cupilot.places import Runs
 from cupilot.tasks.case import Case, Drawn, Value
 from cupilot.tasks.expectation import Expectation
 from cupilot.tasks.slices import SlicedCase
@@ -26,6 +27,8 @@ class Source(Protocol):
     """The process, as far as it is needed here."""
 
     def bound(self, handle: int, expressions: str) -> tuple[JobArgument, ...]: ...
+
+    def prepare(self, handle: int) -> None: ...
 
     def expectation(self, handle: int, output: int, where: Runs | None) -> Expectation: ...
 
@@ -76,6 +79,12 @@ class RemoteCase(Case):
 @dataclass(eq=False)
 class RemoteSlicedCase(SlicedCase):
     """References of slices are made in the other process, which also keeps them."""
+
+    def prepare(self) -> None:
+        drawn = self.drawn
+        assert isinstance(drawn, RemoteDrawn)
+        assert drawn.process is not None
+        drawn.process.prepare(drawn.handle)
 
     def _expectation(self, output: int, where: Runs | None) -> Expectation:
         drawn = self.drawn

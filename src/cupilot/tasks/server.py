@@ -20,13 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Runs
+from cupilot.arrays import PAGE
 from cupilot.devices.job import JobArgument
 from cupilot.errors import TaskError, UserError
+from cupilot.places import Runs
 from cupilot.records import Task, from_plain, to_plain
 from cupilot.sandbox.frames import receive_frame, send_frame
 from cupilot.tasks.bind import Binding, bind_task
-from cupilot.tasks.case import Drawn, draw_case, make_case
+from cupilot.tasks.case import TILE_PAGES, Drawn, draw_case, make_case
 from cupilot.tasks.case import learn_structures as learn
 from cupilot.tasks.inspect import ModuleFacts, module_facts
 from cupilot.tasks.load import task_from_source
@@ -60,8 +61,9 @@ def warm_up() -> None:
 
 def serve(connection: socket.socket, folders: Sequence[Path]) -> None:
     """Answer requests until our parent closes its end."""
-    tempfile.tempdir = str(folders[-1])
-    server = Server(Store(folders))
+    store = Store(folders)
+    tempfile.tempdir = str(store.folder(TILE_PAGES * PAGE))  # what is mapped there need not go to a disk
+    server = Server(store)
     try:
         while True:
             send_frame(connection, server.answer(receive_frame(connection)))
@@ -166,6 +168,11 @@ class Server:
         if key not in self._arguments:
             self._arguments[key] = self._store.argument(value)
         return self._arguments[key]
+
+    def prepare(self, handle: int) -> None:
+        case = self._cases[handle]
+        assert isinstance(case, SlicedCase)
+        case.prepare()
 
     def expectation(self, handle: int, output: int, where: JobArgument) -> tuple[JobArgument, ...]:
         case = self._cases[handle]

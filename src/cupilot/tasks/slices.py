@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cupilot.arrays import Array, Runs, dtype_of
+from cupilot.arrays import Array, dtype_of
 from cupilot.errors import TaskError
+from cupilot.places import Runs, Slices, index_along
 from cupilot.records import Task
 from cupilot.tasks.case import (
     Drafted,
@@ -45,7 +46,6 @@ TEXTBOOK_ELEMENTS = 1 << 20
 """Elements that the textbook formula's errors are learnt from, where slices can be cut once more."""
 SPARSE = 2
 """Slices are cut once more where less than a so many-th of their elements is wanted."""
-MANY_RANGES = 1 << 12
 QUARTERS = 4
 PIECE = 16
 """The share of those that the rounding errors of a sum are learnt from."""
@@ -108,7 +108,8 @@ def _cross(drawn: Drawn, whole: Sequence[Array], outer: Slicing, inner: Slicing)
     """Whether parts of parts are the result's."""
     rng = np.random.default_rng([drawn.seed, 2])
     first, second = (
-        np.sort(rng.choice(size, min(3, size - 1), replace=False)) for size in (_size(drawn, outer), _size(drawn, inner))
+        np.sort(rng.choice(size, min(3, size - 1), replace=False))
+        for size in (_size(drawn, outer), _size(drawn, inner))
     )
     try:
         parts = _wide_part(part_of(drawn, outer, first), inner, second)
@@ -288,6 +289,19 @@ class SlicedCase(Drafted):
         """Whether nothing can be said of a result that is only partly there."""
         return self.slicing is None or self.slicing.rule in ("mean", "sum")
 
+    @property
+    def looked_at(self) -> Slices | None:
+        """The slices that are compared; None where that is not how the result is known."""
+        if self.slicing is None or self.slicing.rule != "slices":
+            return None
+        return Slices(self.slicing.output_axis, self._affordable(), self.drawn.seed)
+
+    def prepare(self) -> None:
+        """Make what does not depend on which elements are asked for; sums over everything may never be."""
+        with self._lock:
+            if self.looked_at is not None:
+                self._textbook(self.slicing)
+
     def expectation(self, output: int, where: Runs | None) -> Expectation:
         """What elements in some slices should be, out of those at ``where``; slices come from every quarter.
 
@@ -302,15 +316,14 @@ class SlicedCase(Drafted):
             return self._totals(self.slicing)[output]
         if self.slicing.rule == "prefix":
             return self._in_corner(self.slicing, output, where)
-        shape, axis = self.drawn.task.outputs[output].shape, self.slicing.output_axis
-        size, stride = shape[axis], prod(shape[axis + 1 :])
-        chosen = self._choose(np.ones(size, bool) if where is None else _there(where, size, stride))
-        if chosen.size < size:
-            where = _of_slices(where, chosen, shape, axis)
+        shape = self.drawn.task.outputs[output].shape
+        slices = self.looked_at
+        assert slices is not None
+        chosen, where = slices.chosen(where, shape), slices.of(where, shape)
         cells = self._cells(self.slicing, output, chosen, where)
         self._learn(self.slicing, cells)
         expected, native, *rounded = self._joined(self.slicing, output, cells, where)
-        known = self._textbook(self.slicing, chosen)[output]
+        known = self._textbook(self.slicing)[output]
         return expectation(expected, native, rounded[0] if rounded else expected, where, known=known)
 
     def _cells(self, slicing: Slicing, output: int, chosen: Array, where: Runs | None) -> dict[int, Array | None]:
@@ -322,9 +335,9 @@ class SlicedCase(Drafted):
         if inner is None or where is None or SPARSE * where.size > whole or self._spent > whole:
             return cells
         positions = where.positions
-        rank = np.searchsorted(chosen, _index(positions, shape, axis))
+        rank = np.searchsorted(chosen, index_along(positions, shape, axis))
         there = np.zeros((chosen.size, shape[inner.output_axis]), bool)
-        there[rank, _index(positions, shape, inner.output_axis)] = True
+        there[rank, index_along(positions, shape, inner.output_axis)] = True
         for row, index in enumerate(cells):
             if index not in self._known:
                 cells[index] = np.flatnonzero(there[row])
@@ -348,14 +361,14 @@ class SlicedCase(Drafted):
                 parts.append(self._of_slice(slicing, output, index, inner, of_slice))
             return tuple(np.concatenate(kind) for kind in zip(*parts, strict=True))
         places = np.arange(prod(shape)) if where is None else where.positions
-        index = _index(places, shape, axis)
+        along = index_along(places, shape, axis)
         within = places // (size * stride) * stride + places % stride
-        order = np.argsort(index, kind="stable")
-        bounds = np.searchsorted(index[order], [*cells, size])
+        order = np.argsort(along, kind="stable")
+        bounds = np.searchsorted(along[order], [*cells, size])
         found: list[Array] = []
-        for (each, inner), first, last in zip(cells.items(), bounds, bounds[1:], strict=False):
+        for (number, inner), first, last in zip(cells.items(), bounds, bounds[1:], strict=False):
             here = order[first:last]
-            values = self._of_slice(slicing, output, each, inner, Runs.of(within[here]))
+            values = self._of_slice(slicing, output, number, inner, Runs.of(within[here]))
             found = found or [np.empty(places.size, kind.dtype) for kind in values]
             for whole, kind in zip(found, values, strict=True):
                 whole[here] = kind
@@ -383,19 +396,6 @@ class SlicedCase(Drafted):
         places = (before * inner.size + rank[row]) * stride + column
         return tuple(kind[places] for kind in kinds)
 
-    def _choose(self, there: Array) -> Array:
-        """Indices from every quarter of the axis, known ones first."""
-        size = there.size
-        count = max(QUARTERS, min(size, self._affordable()))
-        rng = np.random.default_rng([self.drawn.seed, size])
-        chosen: list[int] = []
-        for quarter in range(QUARTERS):
-            low, high = size * quarter // QUARTERS, size * (quarter + 1) // QUARTERS
-            indices = [int(i) for i in rng.permutation(np.flatnonzero(there[low:high]) + low)]
-            indices.sort(key=lambda i: i not in self._known)
-            chosen += indices[: count // QUARTERS]
-        return np.array(sorted(chosen), np.int64)
-
     def _affordable(self) -> int:
         """How many slices stay within the elements that are looked at."""
         assert self.slicing is not None
@@ -403,10 +403,12 @@ class SlicedCase(Drafted):
 
     def _elements(self, slicing: Slicing) -> int:
         """Of a slice, in arguments that are cut and results."""
-        size = _size(self.drawn, slicing)
-        cut = [v for v, axis in zip(self.drawn.inputs, slicing.inputs, strict=True) if axis is not None]
-        elements = sum(v.numel() for v in cut) + sum(output.elements for output in self.drawn.task.outputs)
-        return max(1, elements // size)
+        task = self.drawn.task
+        given = [argument.tensor for argument in task.arguments if argument.origin == "input"]
+        cut = [(v, axis) for v, axis in zip(given, slicing.inputs, strict=True) if v is not None and axis is not None]
+        elements = sum(v.elements for v, _ in cut) + sum(output.elements for output in task.outputs)
+        value, axis = cut[0]
+        return max(1, elements // value.shape[axis])
 
     def _learn(self, slicing: Slicing, cells: dict[int, Array | None]) -> None:
         """The results of what is not known yet, in parts that stay small."""
@@ -437,9 +439,7 @@ class SlicedCase(Drafted):
         for start in range(0, len(indices), step):
             some = indices[start : start + step]
             part = part_of(self.drawn, slicing, np.array(some))
-            pieces = [
-                _results(part_of(part, slicing.inner, inner[at : at + few])) for at in range(0, inner.size, few)
-            ]
+            pieces = [_results(part_of(part, slicing.inner, inner[at : at + few])) for at in range(0, inner.size, few)]
             results = [
                 tuple(np.concatenate(kind, slicing.inner.output_axis) for kind in zip(*output, strict=True))
                 for output in zip(*pieces, strict=True)
@@ -452,9 +452,13 @@ class SlicedCase(Drafted):
         assert slicing.inner is not None
         return int(self.drawn.task.outputs[0].shape[slicing.inner.output_axis])
 
-    def _textbook(self, slicing: Slicing, chosen: Array) -> tuple[Array, ...]:
+    def _textbook(self, slicing: Slicing | None) -> tuple[Array, ...]:
         """Errors of the textbook formula, by magnitude, on some of the slices, or of their inner ones; made once."""
+        slices = self.looked_at
+        assert slicing is not None
+        assert slices is not None
         if not self._errors:
+            chosen = slices.chosen(None, self.drawn.task.outputs[0].shape)
             few = chosen[:: max(1, chosen.size // QUARTERS)]
             part = part_of(self.drawn, slicing, few)
             if slicing.inner is not None:
@@ -505,7 +509,8 @@ class SlicedCase(Drafted):
             for n, output in enumerate(self.drawn.task.outputs):
                 expected = _combine(slicing.rule, [(count, part[n]) for count, part in parts])
                 factor = more if slicing.rule == "sum" else 1 / more
-                others = [expected + factor * (other[n] - exact[n]) for other in textbook]
+                with np.errstate(invalid="ignore"):  # infinities
+                    others = [expected + factor * (other[n] - exact[n]) for other in textbook]
                 found.append(expectation(expected, expected.astype(dtype_of(output.dtype)), expected, None, others))
             self._total = tuple(found)
         return self._total
@@ -520,35 +525,3 @@ def _results(part: Drawn) -> tuple[tuple[Array, ...], ...]:
 def _flat(result: tuple[Array, ...], axis: int, place: int) -> tuple[Array, ...]:
     """One slice of an output's results, in memory of its own."""
     return tuple(np.take(kind, place, axis).reshape(-1) for kind in result)
-
-
-def _index(positions: Array, shape: Sequence[int], axis: int) -> Array:
-    """The index along one axis of flat positions."""
-    index: Array = positions // prod(shape[axis + 1 :]) % shape[axis]
-    return index
-
-
-def _there(where: Runs, size: int, stride: int) -> Array:
-    """Which indices of an axis any of the positions have."""
-    there = np.zeros(size, bool)
-    first, last = where.first // stride, (where.first + where.length - 1) // stride
-    span = int((last - first).max(initial=0))
-    for step in range(min(span, size) + 1):
-        there[np.minimum(first + step, last) % size] = True
-    return there
-
-
-def _of_slices(where: Runs | None, chosen: Array, shape: Sequence[int], axis: int) -> Runs:
-    """Those positions, or all, that lie in some slices."""
-    size, stride = shape[axis], prod(shape[axis + 1 :])
-    outer = prod(shape[:axis])
-    if where is None:
-        first = ((np.arange(outer)[:, None] * size + chosen) * stride).reshape(-1)
-        return Runs(np.stack([first, np.full(first.size, stride)], axis=1))
-    if outer * chosen.size > MANY_RANGES:
-        positions = where.positions
-        mask = np.zeros(size, bool)
-        mask[chosen] = True
-        return Runs.of(positions[mask[_index(positions, shape, axis)]])
-    ranges = ((before * size + int(index)) * stride for before in range(outer) for index in chosen)
-    return Runs(np.concatenate([where.cut(low, low + stride) for low in ranges]))

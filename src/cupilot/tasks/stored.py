@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array, Filed, Runs, Tiled, dtype_of, filed, memory_of, strides_of
+from cupilot.arrays import Array, Filed, Tiled, dtype_of, filed, memory_of, strides_of
 from cupilot.devices.job import JobArgument
 from cupilot.errors import TaskError
+from cupilot.places import Runs
 from cupilot.records import TensorSpec
 from cupilot.tasks.case import Value
 from cupilot.tasks.expectation import Expectation
@@ -60,12 +61,13 @@ class Store:
     def _write(self, array: Array) -> Path:
         tile = array.tile if isinstance(array, Tiled) else None
         flat = memory_of(array if tile is None else tile)
-        path = self._folder(flat.nbytes) / f"array{self._written}"
+        path = self.folder(flat.nbytes) / f"array{self._written}"
         self._written += 1
         flat.tofile(path)
         return path
 
-    def _folder(self, size: int) -> Path:
+    def folder(self, size: int) -> Path:
+        """Where a file of a size goes."""
         for folder in self._folders[:-1]:
             about = os.statvfs(folder)
             if ROOM * size <= min(about.f_bavail * about.f_frsize, available_bytes()):

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from cupilot.arrays import Array, Runs
+from cupilot.arrays import Array
 from cupilot.errors import MachineError
 from cupilot.gpu.occupancy import occupancy
 from cupilot.gpu.spec import GpuSpec
 from cupilot.gpu.timing import model_time
+from cupilot.places import Runs
 from cupilot.records import Finding, Launch, MemoryOperation, Profile, Resources
 from cupilot.records.evaluation import SassFunction, SassLine
 from cupilot.vgpu import translations
