@@ -133,7 +133,10 @@ cudaError_t launch_in(cudaStream_t stream, Registered* r, const LaunchShape& sha
     REQUIRE(known_stream(stream), cudaErrorInvalidResourceHandle);
     if (!capturing(stream)) {
         if (cudaError_t error = begin_work(stream, "a launch", r ? r->name : "")) return error;
-        return launch(r, shape, args);
+        std::vector<Allocation*> unordered = unordered_buffers(stream);
+        cudaError_t error = launch(r, shape, args);
+        if (error == cudaSuccess) see_what_was_read(unordered, r->name);
+        return error;
     }
     if (cudaError_t error = check_function(r)) return fail(error);
     std::vector<std::vector<u8>> kept;
