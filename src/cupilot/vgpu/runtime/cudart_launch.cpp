@@ -242,8 +242,9 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ho
     return launch_in(config->stream, registered(host), shape, args);
 }
 
+// Whatever an earlier kernel did: nvcc's stubs ask once, and keep the answer for all calls of the process.
 cudaError_t cudaGetFuncBySymbol(cudaFunction_t* function, const void* symbol) {
-    ENTER;
+    Guard guard(runtime().lock);
     REQUIRE(function, cudaErrorInvalidValue);
     *function = (cudaFunction_t)registered(symbol);
     return *function ? cudaSuccess : fail(cudaErrorInvalidDeviceFunction);
