@@ -9,7 +9,7 @@ constant    one value everywhere; sums of it are exact
 planted     extrema of both signs, some in every quarter of every axis, over a faint background
 one-hot     zero but for a single number in every row: one, or less than the smallest normal one of fp16
 permuted    the file's own values in another order
-denormal    every other number below the smallest normal one
+denormal    every other number below the smallest normal one; all zeros at one place of the first axis
 nan         normal with some NaN in every quarter of every axis
 infinity    normal with some infinities of both signs, likewise
 mixed       stretches of normal, large, constant, planted, towering and one-hot, in random order; towering: a single
@@ -101,6 +101,8 @@ def towering(rng: np.random.Generator, shape: Shape) -> Array:
 def denormal(rng: np.random.Generator, shape: Shape) -> Array:
     values = normal(rng, shape)
     values.reshape(-1)[::2] *= np.float32(1e-39)
+    if len(shape) > 1 and shape[0] > 2:
+        values[rng.integers(shape[0])] = 0  # what divides by a norm has a floor for it, or gives NaN
     return values
 
 

@@ -28,14 +28,13 @@ from cupilot.vgpu.findings import read_finding
 from cupilot.vgpu.host import Host
 from cupilot.vgpu.ptx.parse import PtxError
 from cupilot.vgpu.ptx.syntax import Module, Variable
-from cupilot.vgpu.rare_blocks import Shape, rare_blocks, symbols_of
+from cupilot.vgpu.rare_blocks import RareBlocksOfLaunches
 from cupilot.vgpu.sites import site_counts
 from cupilot.vgpu.translate import Translator
 from cupilot.vgpu.uneven import block_cycles, handover_cycles, read_costs
 from cupilot.vgpu.views import (
     ELAPSED,
     LOCATE,
-    RARE_BLOCKS,
     REGISTERS,
     RESIDENT,
     TRANSLATE,
@@ -83,10 +82,7 @@ class Machine:
             REGISTERS(self._registers),
         )  # fmt: skip
         self._library.vgc_callbacks(*self._callbacks)
-        self._rare: dict[tuple[object, ...], Array] = {}
-        self._constants: dict[tuple[int, str], tuple[int, int]] = {}
-        self._asked_for_rare = RARE_BLOCKS(self._rare_blocks)
-        self._library.vgc_rare_blocks(self._asked_for_rare)
+        self._rare_blocks = RareBlocksOfLaunches(self._library, self._codes)
         self._library.vgc_device(ctypes.byref(self._device_record()))
         self._library.vgc_handover(round(handover_cycles(self.spec)))
 
@@ -120,8 +116,8 @@ class Machine:
         try:
             module, text = self._module(image)
             code, address = self._translator.compile(module, name.decode(), text)
-            self._define(image, kernel, code, address)
             self._codes[kernel] = code
+            self._define(image, kernel, code, address)
         except PtxError as error:
             known = self._modules[image][0] if image in self._modules else Module()
             file = known.file_names(known.functions.values()).get(error.line, "")
@@ -148,9 +144,7 @@ class Machine:
             return (ctypes.c_uint32 * max(len(values), 1))(*values)
 
         variables = [self._variable(image, module, name) for name in code.variables]
-        for name, place in zip(code.variables, variables, strict=True):
-            if module.variables[name].space == "const":
-                self._constants[kernel, name] = place, module.variables[name].bytes
+        self._rare_blocks.define(kernel, module.variables, variables)
         instructions = [int(block.counters.get("warp_instructions", 0)) for block in code.blocks]
         widths = self._widths[kernel] = site_widths(code.sites, code.name, self.sass)
         site_words = [
@@ -216,27 +210,6 @@ class Machine:
         launches = tuple(self.launch(i) for i in range(first, end))
         operations = tuple(self._operation(i) for i in range(first_operation, end_operation))
         return model_time(Profile(self.device, launches, operations), self.spec, self.device).time_s
-
-    def _rare_blocks(self, kernel: int, grid: Any, block: Any, params: int, seed: int) -> int | None:
-        """The address of: how many blocks are rare, how many are picked; the rare ones, their levels, the picked ones."""
-        try:
-            code, shape = self._codes[kernel], Shape(tuple(grid[:3]), tuple(block[:3]))
-            known = {symbol: self._content(kernel, symbol, params) for symbol in symbols_of(code.index_code)}
-            key = (kernel, shape, tuple(known.items()))
-            if key not in self._rare:
-                self._rare[key] = rare_blocks(code.index_code, shape, known, seed).as_words()
-            return int(self._rare[key].ctypes.data) if self._rare[key].size > 2 else None
-        except Exception:  # a callback must not raise into C; without rare blocks the sample is as it would be
-            return None
-
-    def _content(self, kernel: int, symbol: tuple[str, int, int], params: int) -> bytes:
-        """Bytes of a parameter or of a constant; none of what is not there."""
-        name, offset, size = symbol
-        start, length = self._constants.get((kernel, name), (0, 0))
-        param = self._codes[kernel].params.get(name)
-        if param is not None:
-            start, length = params + param.offset, param.bytes
-        return ctypes.string_at(start + offset, size) if 0 <= offset <= length - size else b""
 
     def _machine_code(self, kernel: str) -> list[SassLine]:
         return [line for function in self.sass if function.name == kernel for line in function.lines]

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from cupilot.vgpu.ptx.flow import registers
 from cupilot.vgpu.ptx.syntax import Address, Function, Imm, Instruction, Operand, Reg, Symbol
 
 FOLLOWED = frozenset({
-    "add", "sub", "mul", "mad", "neg", "not", "and", "or", "xor", "shl", "shr", "shf", "rem", "div", "min", "max", "mov", "cvt",
-    "popc", "selp", "setp", "abs", "bfe", "cvta", "ld",
+    "add", "sub", "mul", "mad", "neg", "not", "and", "or", "xor", "shl", "shr", "rem", "div", "min", "max", "mov",
+    "cvt", "popc", "selp", "setp", "abs", "cvta", "ld",
 })  # fmt: skip
 POSITIONS = ("%ctaid.", "%tid.", "%ntid.", "%nctaid.")
 BLOCK = "%ctaid."
@@ -70,7 +71,5 @@ def _read(item: Instruction) -> list[str]:
 
 
 def _registers(operands: Iterable[Operand]) -> Iterable[str]:
-    from cupilot.vgpu.ptx.flow import registers
-
     for operand in operands:
         yield from registers(operand)

@@ -108,7 +108,9 @@ struct Resident {
         c.block_mark = (u8)(MARK + (u32)(index * 2654435761u >> 7) % 250);
         u64 nobody = 0;
         if (!l.block_of[c.block_mark].compare_exchange_strong(nobody, index + 1)) l.block_of[c.block_mark] = SEVERAL;
-        c.clock = c.seen_cycles = c.seen_ns = 0, asleep = c.incomplete = false;
+        // no two blocks begin at the same time, so that nobody can go by what the clock shows
+        c.clock = mixed(((u64)l.number << 40) + index) >> 28 & ~63ull;
+        c.seen_cycles = c.seen_ns = 0, asleep = c.incomplete = false;
         c.faulty.clear();
         c.l1.clear(), c.l2.clear(), c.misses.clear();
         clear_shared();

@@ -72,6 +72,8 @@ struct Runtime {
     std::set<Event*> events;
     u64 stream_ids = 2, captures = 0, works = 0;
     std::vector<SideWork> side_work;
+    u64 main_work = 0, seen_work = 0;                    // the default stream's last, and the last that the host has waited for
+    std::map<u32, std::pair<u64, u64>> launched_by;  // of launches of this call: the stream (0 is the default one) and its work
     cudaStream_t running = nullptr;  // the stream whose work is being done
     bool returned = false;           // the wrapper; nothing may be launched until the next call begins
     bool waited = false;             // the host has waited for work of this call, so the next work begins later
@@ -133,6 +135,9 @@ void note_operation(const char* kind, u64 bytes);
 cudaError_t submit(cudaStream_t stream, cudaGraphNodeType type, const std::function<cudaError_t()>& work);
 // Every piece of work in a stream begins with this; refused after the wrapper has returned.
 cudaError_t begin_work(cudaStream_t stream, const std::string& what, const std::string& kernel = "");
+// Buffers that hold what work has stored which a stream's next work does not wait for; after it, those that it has read.
+std::vector<Allocation*> unordered_buffers(cudaStream_t stream);
+void see_what_was_read(const std::vector<Allocation*>& unordered, const std::string& kernel);
 // The host or the default stream waits.
 void wait_for(const Order& order);
 void wait_for_stream(cudaStream_t stream);

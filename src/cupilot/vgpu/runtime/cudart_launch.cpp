@@ -133,7 +133,10 @@ cudaError_t launch_in(cudaStream_t stream, Registered* r, const LaunchShape& sha
     REQUIRE(known_stream(stream), cudaErrorInvalidResourceHandle);
     if (!capturing(stream)) {
         if (cudaError_t error = begin_work(stream, "a launch", r ? r->name : "")) return error;
-        return launch(r, shape, args);
+        std::vector<Allocation*> unordered = unordered_buffers(stream);
+        cudaError_t error = launch(r, shape, args);
+        if (error == cudaSuccess) see_what_was_read(unordered, r->name);
+        return error;
     }
     if (cudaError_t error = check_function(r)) return fail(error);
     std::vector<std::vector<u8>> kept;
@@ -239,8 +242,9 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ho
     return launch_in(config->stream, registered(host), shape, args);
 }
 
+// Whatever an earlier kernel did: nvcc's stubs ask once, and keep the answer for all calls of the process.
 cudaError_t cudaGetFuncBySymbol(cudaFunction_t* function, const void* symbol) {
-    ENTER;
+    Guard guard(runtime().lock);
     REQUIRE(function, cudaErrorInvalidValue);
     *function = (cudaFunction_t)registered(symbol);
     return *function ? cudaSuccess : fail(cudaErrorInvalidDeviceFunction);
