@@ -68,7 +68,7 @@ def read(graph: Graph) -> Form | str:
     if isinstance(facts, str):
         return facts
     steps = graph.tail(main.name)
-    if steps is None or not graph.all_float32():
+    if steps is None or not graph.all_floating():
         return ""
     names = dict(zip(main.operands, ("x", "weight", "bias"), strict=False))
     title = described(_title(facts), steps)

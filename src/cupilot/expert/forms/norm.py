@@ -129,7 +129,7 @@ def _softmax(graph: Graph) -> Form | str:
     shape, log = main.output.shape, base_name(main.target) == "log_softmax"
     along, steps = axis(main.attribute("dim"), len(shape)), graph.tail(main.name)
     converted = main.attribute("dtype") not in (None, "float32")
-    if along >= len(shape) - 1 or converted or steps is None or not graph.all_float32():
+    if along >= len(shape) - 1 or converted or steps is None or not graph.all_floating():
         return ""
     final = followed("x - s0 - s1" if log else "expf(x - s0) * s1", main.name, steps)
     title = described(f"{'Logarithm of softmax' if log else 'Softmax'} over axis {along}", steps)
@@ -167,7 +167,7 @@ class _Walk:
 
 
 def _chain(graph: Graph) -> Form | str:
-    if not graph.task.graph or not graph.all_float32() or not graph.task.arguments[0].tensor:
+    if not graph.task.graph or not graph.all_floating() or not graph.task.arguments[0].tensor:
         return ""
     shape = graph.task.outputs[0].shape
     full = [name for name in graph.arguments if graph.is_tensor(name) and graph.spec(name).shape == shape]

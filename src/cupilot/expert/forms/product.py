@@ -78,7 +78,7 @@ def read(graph: Graph) -> Form | str:
     ``agree``, conditions in C; ``keep``, which results stay, and ``keep_first``, whether that comes before the rest.
     """
     main = graph.only(*MAIN)
-    tail = _tail(graph, main) if main is not None and graph.all_float32() else None
+    tail = _tail(graph, main) if main is not None and graph.all_floating() else None
     if main is None or tail is None:
         return ""
     operands = _operands(graph, main)

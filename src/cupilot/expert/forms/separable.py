@@ -39,7 +39,7 @@ def read(graph: Graph) -> Form | str:
     if mix.operands[0] != filters.name or sorted(inputs) != sorted(graph.arguments):
         return ""
     steps = graph.tail(mix.name)
-    if steps is None or not graph.all_float32() or not all(map(graph.is_tensor, inputs)):
+    if steps is None or not graph.all_floating() or not all(map(graph.is_tensor, inputs)):
         return ""
     facts = _facts(graph, filters, mix)
     if isinstance(facts, str):

@@ -25,7 +25,7 @@ def read(graph: Graph) -> Form | str:
     if main.attribute("dtype") not in (None, "float32"):
         return "softmax with a conversion of the element type is not known"
     steps = graph.tail(main.name)
-    if steps is None or not graph.all_float32() or not shape:
+    if steps is None or not graph.all_floating() or not shape:
         return ""
     layout = Layout(len(shape) - 1, len(shape) - 1)
     facts = {**layout.facts(shape), "kind": "softmax", "stages": 2, "weights": 0, "log": log}
