@@ -7,12 +7,13 @@ conditions on their facts, and never look at the graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from cupilot.expert.pointwise import is_pointwise
+from cupilot.expert.storage import FLOATING
 from cupilot.records import Argument, Op, Task, TensorSpec
 from cupilot.tasks.operators import base_name
 
@@ -71,21 +72,29 @@ class Graph:
     def tail(self, name: str) -> tuple[Op, ...] | None:
         """The pointwise operators that turn the tensor ``name`` into the task's result, shape by shape.
 
-        None when what follows is anything else: another operator, other tensors, another shape or type.
+        None when what follows is anything else: another operator, other tensors, another shape, no floating type.
         """
         place = next((at for at, op in enumerate(self.task.graph) if op.name == name), -1)
         steps, known, form = self.task.graph[place + 1 :], {name}, self.spec(name)
         for op in steps:
-            fits = is_pointwise(op) and op.operands and set(op.operands) <= known and op.output == form
-            if not fits:
+            if not self.follows(op, form, known):
                 return None
             known.add(op.name)
         return steps
 
-    def all_float32(self) -> bool:
-        """Whether every tensor is float32 and there is one result."""
+    @staticmethod
+    def follows(op: Op, form: TensorSpec, known: Collection[str]) -> bool:
+        """Whether an operator makes each element of the elements in the same place of known tensors of this form.
+
+        The floating type may change: kernels compute in float32 until they write.
+        """
+        alike = op.output.shape == form.shape and op.output.dtype in FLOATING and op.output.strides == form.strides
+        return is_pointwise(op) and bool(op.operands) and set(op.operands) <= set(known) and alike
+
+    def all_floating(self) -> bool:
+        """Whether every tensor is of a floating type that kernels read and write, and there is one result."""
         specs = [a.tensor for a in self.task.arguments if a.tensor is not None] + [op.output for op in self.task.graph]
-        return len(self.task.outputs) == 1 and all(spec.dtype == "float32" for spec in specs)
+        return len(self.task.outputs) == 1 and all(spec.dtype in FLOATING for spec in specs)
 
 
 def axis(value: Any, rank: int) -> int:

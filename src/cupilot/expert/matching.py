@@ -13,6 +13,7 @@ from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms import forms
 from cupilot.expert.pointwise import is_pointwise
 from cupilot.expert.recipe import Recipe
+from cupilot.expert.storage import narrow, tensor_types
 from cupilot.records import Op, Task
 
 ADVICE = "give an LLM key, or write a recipe (docs/add-a-recipe.md)"
@@ -30,6 +31,11 @@ class Problem:
     def facts(self) -> dict[str, Any]:
         """The form's facts, and what the recipe derives from them."""
         return self.recipe.known(form_facts(self.form, self.task))
+
+    @property
+    def precision(self) -> str:
+        """What products are computed in."""
+        return str(self.facts["precision"])
 
 
 def match(task: Task, recipes: Sequence[Recipe]) -> Problem:
@@ -53,7 +59,9 @@ def match(task: Task, recipes: Sequence[Recipe]) -> Problem:
 
 
 def form_facts(form: Form, task: Task) -> dict[str, Any]:
-    return {**form.facts, "precision": task.precision}
+    """The form's facts and those of every form (`COMMON`)."""
+    per_word = 2 if narrow(tensor_types(task)) else 1
+    return {"precision": task.precision, "per_word": per_word, **form.facts}
 
 
 def _obstacle(task: Task) -> str:

@@ -1,7 +1,8 @@
 """Pointwise operators as C, from the table in ``pointwise.toml``; chains of them become one function.
 
-Covered: float32 operators of tensors of the chain and constants, comparisons (whose results are bool) and choices
-between values, and losses that do not reduce.  Not covered: integers, and operators that round to another type.
+Covered: operators of floating tensors of the chain and constants, comparisons (whose results are bool) and choices
+between values, conversions to another floating type, and losses that do not reduce.  Everything is computed in float32,
+also what PyTorch rounds to 16 bits in between.  Not covered: integers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import jinja2
 
 from cupilot.errors import DataError
+from cupilot.expert.storage import FLOATING
 from cupilot.records import Op
 from cupilot.tasks.operators import base_name, operator
 
@@ -62,7 +64,7 @@ def slots(op: Op) -> tuple[str, ...]:
 
 def _fits(op: Op) -> bool:
     entry = _table().get(base_name(op.target))
-    if entry is None or any(op.attribute(name) is not None for name in entry.get("absent", ())):
+    if entry is None or op.output.dtype not in (*FLOATING, "bool") or any(op.attribute(name) is not None for name in entry.get("absent", ())):
         return False
     given = sum(op.attribute(name) is not None for name in slots(op))
     return bool(op.operands) and len(op.operands) + given == len(slots(op))

@@ -12,6 +12,7 @@ from cupilot.errors import DataError
 from cupilot.expert.matching import Problem
 from cupilot.expert.recipe import FOLDER
 from cupilot.expert.space import Space
+from cupilot.expert.storage import values_for_templates
 from cupilot.languages import make_kernel
 from cupilot.records import Argument, Kernel, Strategy
 from cupilot.strategies import move_text, order
@@ -32,6 +33,7 @@ def render(space: Space, strategy: Strategy) -> Kernel:
             strategy=[move_text(move) for move in order(strategy).moves],
             shapes=", ".join(str(argument.tensor) for argument in problem.task.arguments if argument.tensor),
             signature=_signature(problem),
+            **values_for_templates(problem.task, problem.form.names),
             **problem.form.code,
         )
     )

@@ -37,7 +37,7 @@ class Space:
         return self.deck.card(card).runs_on(self.capability)
 
     def _allowed_precision(self, card: str) -> bool:
-        return self.deck.card(card).allows(self.problem.task.precision)
+        return self.deck.card(card).allows(self.problem.precision)
 
     def choices(self, card: str, parameter: str) -> tuple[Value, ...]:
         return self.problem.recipe.choices(card, parameter, self.deck)
@@ -58,7 +58,7 @@ class Space:
     def faults(self, strategy: Strategy) -> tuple[str, ...]:
         """Why the recipe cannot realise the strategy; empty when it can."""
         found = [f"the recipe does not realise {m.card}" for m in strategy.moves if self._realised(m.card) is None]
-        found += compatible(strategy, self.deck, capability=self.capability, precision=self.problem.task.precision)
+        found += compatible(strategy, self.deck, capability=self.capability, precision=self.problem.precision)
         for move in strategy.moves:
             found += [f"{move.card} needs {need}" for need in self._own_needs(move.card) if not _met(need, strategy)]
             found += [

@@ -363,6 +363,8 @@ def wide_results(
     """The module in float64, including the tensors that it makes by itself."""
     import torch
 
+    from cupilot.tasks.widened import Widened
+
     copies = tuple(
         (value.to(torch.float64, copy=True) if value.is_floating_point() else value.clone())
         if isinstance(value, torch.Tensor)
@@ -372,7 +374,7 @@ def wide_results(
     with isolated(drawn.seed):
         torch.set_default_dtype(torch.float64)
         model = _copy(drawn.model).double()
-        with mode or nullcontext():
+        with Widened(), mode or nullcontext():  # type: ignore[no-untyped-call]
             outputs = run_model(model, copies, drawn.task.name)
     return tuple(to_array(output.double() if output.is_floating_point() else output) for output in outputs)
 

@@ -81,12 +81,14 @@ def isolated(seed: int) -> Iterator[None]:
 
 
 def _isolated(torch: Any, seed: int) -> Iterator[None]:
+    from cupilot.tasks.on_cpu import OnCpu
+
     states = (torch.get_rng_state(), np.random.get_state(), random.getstate(), torch.get_default_dtype())
     try:
         torch.manual_seed(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)
-        with redirect_stdout(sys.stderr), torch.no_grad():
+        with redirect_stdout(sys.stderr), torch.no_grad(), OnCpu():
             yield
     finally:
         torch.set_rng_state(states[0])

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cupilot.errors import TaskError
 from cupilot.tasks.execute import isolated
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
@@ -22,13 +25,50 @@ def on_fake_tensors(action: Callable[[bool], T]) -> T:
 
     with isolated(seed=0), _no_logs():
         try:
-            with FakeTensorMode(allow_non_fake_inputs=True):
+            with FakeTensorMode(allow_non_fake_inputs=True), _parameters_replaced():
                 return action(True)
         except TaskError as error:
             if not looks_at_values(error):
                 raise
     with isolated(seed=0):
         return action(False)
+
+
+@contextmanager
+def _parameters_replaced() -> Iterator[None]:
+    """``module.half()`` and ``module.to(...)`` replace fake parameters by others; PyTorch would exchange their insides,
+    which it refuses while somebody has a weak reference to one, as its fake mode does.
+
+    Parameters that several modules share stay shared.
+    """
+    import torch
+
+    replaced: dict[int, tuple[torch.nn.Parameter, torch.nn.Parameter]] = {}
+    before = torch.nn.Module._apply
+
+    def _apply(self: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        if recurse:
+            for child in self.children():
+                child._apply(fn)
+        for name, parameter in self._parameters.items():
+            if parameter is None:
+                continue
+            if id(parameter) not in replaced:
+                applied = fn(parameter)
+                if applied is parameter:
+                    continue
+                replaced[id(parameter)] = parameter, torch.nn.Parameter(applied, parameter.requires_grad)
+            self._parameters[name] = replaced[id(parameter)][1]
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+        return self
+
+    torch.nn.Module._apply = _apply  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.nn.Module._apply = before  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
+ASSERTIONS = frozenset(
+    {"aten._assert_tensor_metadata.default", "aten._assert_scalar.default", "aten.sym_constrain_range.default"}
+)
+"""What the exporter adds to be sure of what it saw; it computes nothing."""
 Constant = Scalar | tuple[int, ...] | None
 
 
@@ -35,7 +39,7 @@ def export_graph(model: torch.nn.Module, inputs: tuple[Any, ...], arguments: tup
         names = _argument_names(program, model, arguments)
         ops: list[Op] = []
         for node in program.graph.nodes:
-            if node.op == "call_function":
+            if node.op == "call_function" and _target(node) not in ASSERTIONS:
                 ops.append(_op(node, names))
                 names[node.name] = node.name
         return tuple(ops)

@@ -23,6 +23,28 @@ RECORDED_ON = "a100-80gb"
 SYSTEMS = ("pytorch", "ai_cuda_engineer", "cupilot")
 """Whose times are recorded: PyTorch in eager mode, and the kernels of two published searches."""
 TITLES = {"pytorch": "PyTorch eager", "ai_cuda_engineer": "AI CUDA Engineer", "cupilot": "cuPilot"}
+TENSOR_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+"""What tensors of a suite's tasks may be made of."""
+_RETYPED = """
+
+
+# --- the same with tensors of {type} ---
+
+import torch as _torch
+
+_Model, _get_inputs = Model, get_inputs
+
+
+class Model(_Model):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.to(_torch.{type})
+
+
+def get_inputs():
+    values = _get_inputs()
+    return [v.to(_torch.{type}) if _torch.is_tensor(v) and v.is_floating_point() else v for v in values]
+"""
 _NUMBERED = re.compile(r"(\d{1,12})_.+")
 MOST_PROBLEMS = 100_000
 
@@ -56,6 +78,11 @@ class SuiteTask:
     @property
     def category(self) -> str:
         return self.recorded.category if self.recorded is not None else "other"
+
+
+def in_type(source: str, dtype: str) -> str:
+    """The task of a text with floating inputs, parameters and buffers in one of `TENSOR_TYPES`; its sizes stay."""
+    return source if dtype == "fp32" else source.rstrip() + _RETYPED.format(type=TENSOR_TYPES[dtype])
 
 
 def open_suite(name: str) -> tuple[SuiteTask, ...]:

@@ -15,7 +15,10 @@ from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
 
-COMMON = {"precision": "what the task may compute in: fp32, tf32, fp16 or bf16"}
+COMMON = {
+    "precision": "what products are computed in: fp32, tf32, fp16 or bf16; that of 16-bit factors, else the task's",
+    "per_word": "elements of the narrowest tensor in 4 bytes: 2 where 16-bit tensors are read or written, else 1",
+}
 """Facts of every form."""
 
 

@@ -1,6 +1,6 @@
 """What stands before and behind the main operator of a task and is fused with it: pointwise operators, shape by shape.
 
-Covered: several tensors of one shape before (float32, or bool that is taken as 0 and 1), one tensor behind.
+Covered: several tensors of one shape before (of floating types, or bool that is taken as 0 and 1), one tensor behind.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from cupilot.expert.form import Graph
 from cupilot.expert.pointwise import Pointwise, chain, is_pointwise
+from cupilot.expert.storage import C_TYPES, FLOATING
 from cupilot.records import Op
 from cupilot.tasks.operators import base_name
 
-C_TYPES = {"float32": "float", "bool": "bool"}
+READ = (*FLOATING, "bool")
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,14 @@ def before(graph: Graph, name: str) -> Before | None:
             continue
         needed.add(known)
         spec, op = graph.spec(known), graph.ops.get(known)
-        if spec.shape != shape or spec.dtype not in C_TYPES:
+        if spec.shape != shape or spec.dtype not in READ:
             return None
         if op is not None:
-            if not is_pointwise(op) or not op.operands or spec.dtype != "float32":
+            if not is_pointwise(op) or not op.operands or spec.dtype not in FLOATING:
                 return None
             waiting += op.operands
     sources = tuple(argument for argument in graph.arguments if argument in needed)
-    if not any(graph.spec(source).dtype == "float32" for source in sources):
+    if not any(graph.spec(source).dtype in FLOATING for source in sources):
         return None
     return Before(sources, tuple(op for op in graph.task.graph if op.name in needed))
 
@@ -73,7 +74,7 @@ def behind(graph: Graph, name: str, ignored: Collection[str] = ()) -> tuple[Op, 
     for op in graph.task.graph[place + 1 :]:
         if op.name in ignored:
             continue
-        if not is_pointwise(op) or not op.operands or not set(op.operands) <= known or op.output != form:
+        if not graph.follows(op, form, known):
             return None
         known.add(op.name)
         found.append(op)

@@ -48,6 +48,8 @@ def read(graph: Graph) -> Form | str:
     steps = graph.tail(main.name)
     if steps is None or len(graph.task.outputs) != 1:
         return "attention is known with pointwise operators behind it only"
+    if graph.last.output.dtype != queries.dtype:
+        return "attention is known with a result in the type of the queries only"
     dim = queries.shape[-1]
     # its fused operator does, which takes four dimensions and heads of one length; otherwise it computes in float32
     fused = len(queries.shape) == 4 and dim == values.shape[-1]

@@ -13,6 +13,7 @@ from typing import Any
 
 from cupilot.expert.form import Form, Graph, described
 from cupilot.expert.pointwise import chain
+from cupilot.expert.storage import PRECISIONS
 from cupilot.records import Op
 
 FACTS = {
@@ -35,6 +36,7 @@ FACTS = {
     "taps": "of the whole window",
     "pixels": "results per output channel, all images together",
     "depth": "length of the sums: input channels of a group times taps",
+    "stored": "whether inputs and weights are 16-bit numbers of one type, which tensor cores take as they are",
 }
 _PLAIN = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
 _TRANSPOSED = {"conv_transpose1d": 1, "conv_transpose2d": 2, "conv_transpose3d": 3}
@@ -68,8 +70,11 @@ def read(graph: Graph) -> Form | str:
     if isinstance(facts, str):
         return facts
     steps = graph.tail(main.name)
-    if steps is None or not graph.all_float32():
+    if steps is None or not graph.all_floating():
         return ""
+    types = {graph.spec(name).dtype for name in main.operands[:2]}
+    stored = PRECISIONS.get(types.pop(), "") if len(types) == 1 else ""
+    facts |= {"stored": bool(stored)} | ({"precision": stored} if stored else {})
     names = dict(zip(main.operands, ("x", "weight", "bias"), strict=False))
     title = described(_title(facts), steps)
     axes = tuple(_axis(name, at, facts) for at, name in enumerate("DHW"))

@@ -12,7 +12,8 @@ from typing import Any
 from cupilot.expert.form import Form, Graph
 from cupilot.expert.forms.pointwise import FACTS as _POINTWISE
 from cupilot.expert.forms.pointwise import expression_of, parts_of
-from cupilot.expert.pointwise import chain, is_loss, is_pointwise
+from cupilot.expert.pointwise import chain, is_loss
+from cupilot.expert.storage import FLOATING
 from cupilot.records import Op, TensorSpec
 from cupilot.tasks.operators import base_name
 
@@ -61,10 +62,10 @@ def read(graph: Graph) -> Form | str:
 def _totals(graph: Graph, op: Op) -> bool:
     """Whether an operator sums all there is."""
     if is_loss(op):
-        return op.output.dtype == "float32"
+        return op.output.dtype in FLOATING
     if base_name(op.target) not in ("mean", "sum") or len(op.operands) != 1:
         return False
-    if op.attribute("dtype") not in (None, "float32"):
+    if op.attribute("dtype") not in (None, *FLOATING):
         return False
     dims: Any = op.attribute("dim")
     shape = graph.spec(op.operands[0]).shape
@@ -99,7 +100,7 @@ def _by_size(op: Op, main: Op, spec: TensorSpec) -> bool:
 def _pointwise_behind(main: Op, behind: tuple[Op, ...]) -> bool:
     known = {main.name}
     for op in behind:
-        if not is_pointwise(op) or not set(op.operands) <= known or op.output != main.output:
+        if not Graph.follows(op, main.output, known):
             return False
         known.add(op.name)
     return True

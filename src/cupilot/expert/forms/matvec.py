@@ -18,7 +18,7 @@ def read(graph: Graph) -> Form | str:
     main = graph.only("mm", "matmul", "mv")
     if (
         main is None
-        or not graph.all_float32()
+        or not graph.all_floating()
         or len(main.operands) != 2
         or not all(map(graph.is_tensor, main.operands))
     ):

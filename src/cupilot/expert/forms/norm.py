@@ -15,6 +15,7 @@ from cupilot.expert.form import Form, Graph, axis, described
 from cupilot.expert.forms._stages import FACTS as STAGED
 from cupilot.expert.forms._stages import Layout, Spread, Stage, exponentials, followed, moments
 from cupilot.expert.pointwise import Pointwise, chain, is_pointwise, literal
+from cupilot.expert.storage import FLOATING
 from cupilot.records import Op
 from cupilot.tasks.operators import base_name
 
@@ -61,7 +62,7 @@ def _library(graph: Graph) -> Form | str:
         return ""
     steps, kind = graph.tail(main.name), base_name(main.target)
     used = [name for name in graph.arguments if name in main.operands]
-    if steps is None or set(graph.arguments) - set(used) - counting or not _all_float32(graph, used):
+    if steps is None or set(graph.arguments) - set(used) - counting or not _all_floating(graph, used):
         return ""
     found = _axes(main, kind)
     if isinstance(found, str):
@@ -114,9 +115,9 @@ def _eps(main: Op) -> float:
     return EPS32 if value is None else float(value)  # type: ignore[arg-type]
 
 
-def _all_float32(graph: Graph, names: Sequence[str]) -> bool:
+def _all_floating(graph: Graph, names: Sequence[str]) -> bool:
     specs = [graph.spec(name) for name in names] + [op.output for op in graph.task.graph if op.output.shape]
-    return len(graph.task.outputs) == 1 and all(spec.dtype == "float32" for spec in specs)
+    return len(graph.task.outputs) == 1 and all(spec.dtype in FLOATING for spec in specs)
 
 
 # --- softmax over an inner axis ---------------------------------------------------------------------
@@ -128,8 +129,8 @@ def _softmax(graph: Graph) -> Form | str:
         return ""
     shape, log = main.output.shape, base_name(main.target) == "log_softmax"
     along, steps = axis(main.attribute("dim"), len(shape)), graph.tail(main.name)
-    converted = main.attribute("dtype") not in (None, "float32")
-    if along >= len(shape) - 1 or converted or steps is None or not graph.all_float32():
+    converted = main.attribute("dtype") not in (None, *FLOATING)
+    if along >= len(shape) - 1 or converted or steps is None or not graph.all_floating():
         return ""
     final = followed("x - s0 - s1" if log else "expf(x - s0) * s1", main.name, steps)
     title = described(f"{'Logarithm of softmax' if log else 'Softmax'} over axis {along}", steps)
@@ -167,7 +168,7 @@ class _Walk:
 
 
 def _chain(graph: Graph) -> Form | str:
-    if not graph.task.graph or not graph.all_float32() or not graph.task.arguments[0].tensor:
+    if not graph.task.graph or not graph.all_floating() or not graph.task.arguments[0].tensor:
         return ""
     shape = graph.task.outputs[0].shape
     full = [name for name in graph.arguments if graph.is_tensor(name) and graph.spec(name).shape == shape]
@@ -211,7 +212,7 @@ def _taken(walk: _Walk, graph: Graph, op: Op) -> bool:
 def _reduced(walk: _Walk, op: Op, kind: str, operand: str) -> bool:
     """A further stage, over the same axes as those before."""
     dims, stage = _reduced_axes(walk, op), _stage(kind, op, walk.term(operand)) if _is_big(walk, operand) else None
-    if not dims or stage is None or op.attribute("dtype") not in (None, "float32"):
+    if not dims or stage is None or op.attribute("dtype") not in (None, *FLOATING):
         return False
     axes, shape = (dims[0], dims[-1]), op.output.shape
     kept = tuple(1 if place in dims else size for place, size in enumerate(walk.shape))

@@ -1,7 +1,7 @@
 """Pointwise operators on tensors whose shapes go together, numbers among the arguments included.
 
 A product with a diagonal matrix is one of them: it scales rows or columns.  Not covered: views of results that are not
-arguments, types other than float32, and numbers whose place in the graph is not certain.
+arguments, integers, and numbers whose place in the graph is not certain.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from cupilot.expert.broadcast import Shape, arrange
 from cupilot.expert.form import Form, Graph, described
+from cupilot.expert.forms._fused import READ
 from cupilot.expert.pointwise import chain, is_pointwise, slots
+from cupilot.expert.storage import FLOATING
 from cupilot.records import Op, TensorSpec
 from cupilot.tasks.operators import base_name
 
@@ -51,7 +53,7 @@ def read(graph: Graph) -> Form | str:
     found = expression_of(graph, graph.task.graph)
     if not isinstance(found, Expression):
         return found
-    if not found.steps or len(graph.task.outputs) != 1 or spec.dtype != "float32":
+    if not found.steps or len(graph.task.outputs) != 1 or spec.dtype not in READ:
         return ""
     parts = parts_of(graph, found, spec)
     if isinstance(parts, str):
@@ -141,8 +143,8 @@ def parts_of(graph: Graph, found: Expression, spec: TensorSpec) -> Form | str:
     tensors = [a for a in graph.task.arguments if a.tensor is not None]
     if len(tensors) != len(found.arguments) or len(tensors) > MOST_TENSORS:
         return ""
-    kinds = {a.tensor.dtype for a in tensors if a.tensor} | {op.output.dtype for op in found.steps} - {"bool"}
-    if kinds != {"float32"}:
+    kinds = {a.tensor.dtype for a in tensors if a.tensor} | {op.output.dtype for op in found.steps}
+    if not kinds <= set(READ) or not kinds & set(FLOATING):
         return ""
     numbers = _numbers(graph, found)
     if isinstance(numbers, str):

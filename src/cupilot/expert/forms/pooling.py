@@ -40,7 +40,7 @@ def read(graph: Graph) -> Form | str:
     if main is None or main is not graph.task.graph[0] or main.operands != tuple(graph.arguments):
         return ""
     steps = graph.tail(main.name)
-    if steps is None or not graph.all_float32():
+    if steps is None or not graph.all_floating():
         return ""
     facts = _facts(main, graph.spec(main.operands[0]).shape)
     if isinstance(facts, str):

@@ -1,6 +1,6 @@
 """Products of two matrices or of two batches of them, and what is done to the result pointwise.
 
-Covered: ``mm``, ``matmul``, ``bmm``, ``linear``, ``addmm`` and ``einsum`` of two tensors of float32, operands that are
+Covered: ``mm``, ``matmul``, ``bmm``, ``linear``, ``addmm`` and ``einsum`` of two floating tensors, operands that are
 transposed views, a bias of one number per column, and one triangle of the result (``triu``, ``tril``) before or after
 what follows pointwise.  Dimensions of the left operand that the right one does not have are rows.  Not covered:
 results of one row or one column, products of more than two tensors, operands that are computed first.
@@ -17,6 +17,7 @@ from string import ascii_lowercase
 from cupilot.errors import UserError
 from cupilot.expert.form import Form, Graph, axis, described
 from cupilot.expert.pointwise import chain, is_pointwise
+from cupilot.expert.storage import FLOATING, PRECISIONS
 from cupilot.records import Op, Task
 from cupilot.tasks import learn_structures, scaled_tasks
 from cupilot.tasks.operators import base_name
@@ -30,11 +31,12 @@ FACTS = {
     "bias": "whether a number per column is added",
     "triangle": "the part of the result that is not zero: upper, lower or empty for all of it",
     "triangular": "whether both operands are zero where the result is",
+    "stored": "whether both operands are 16-bit numbers of one type, which tensor cores take as they are",
 }  # fmt: skip
 
 MAIN = ("mm", "matmul", "bmm", "linear", "addmm", "einsum")
 TRIANGLES = {"triu": "upper", "tril": "lower"}
-NEAR = "a product is known of two float32 tensors"
+NEAR = "a product is known of two floating tensors"
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def read(graph: Graph) -> Form | str:
     ``agree``, conditions in C; ``keep``, which results stay, and ``keep_first``, whether that comes before the rest.
     """
     main = graph.only(*MAIN)
-    tail = _tail(graph, main) if main is not None and graph.all_float32() else None
+    tail = _tail(graph, main) if main is not None and graph.all_floating() else None
     if main is None or tail is None:
         return ""
     operands = _operands(graph, main)
@@ -100,6 +102,8 @@ def read(graph: Graph) -> Form | str:
         "trans_a": shape.trans_a, "trans_b": shape.trans_b, "bias": bool(bias), "triangle": triangle,
         "triangular": bool(triangle) and plain and _triangles(graph.task) == (triangle, triangle),
     }  # fmt: skip
+    stored = _stored(graph, left.name, right.name)
+    facts |= {"stored": bool(stored)} | ({"precision": stored} if stored else {})
     names = {left.name: "a", **({} if left.name == right.name else {right.name: "b"}), **dict.fromkeys(bias, "bias")}
     code = {
         "pointwise": chain(tail.steps, {main.name: "x"}),
@@ -114,8 +118,14 @@ def read(graph: Graph) -> Form | str:
         "keep": f"col - row {'>=' if triangle == 'upper' else '<='} {tail.diagonal}" if triangle else "",
         "keep_first": tail.first,
     }  # fmt: skip
-    title = described("Product of two matrices in single precision", tail.steps)
+    title = described(f"Product of two matrices in {graph.spec(left.name).dtype if stored else 'single precision'}", tail.steps)
     return Form("product", title, facts, names, code)
+
+
+def _stored(graph: Graph, left: str, right: str) -> str:
+    """The precision of operands that are 16-bit numbers of one type."""
+    one, other = graph.spec(left).dtype, graph.spec(right).dtype
+    return PRECISIONS.get(one, "") if one == other else ""
 
 
 @dataclass(frozen=True)
@@ -254,7 +264,8 @@ def _tail(graph: Graph, main: Op) -> Tail | None:
     renamed: dict[str, str] = {}
     for number, op in enumerate(after):
         operands = tuple(renamed.get(name, name) for name in op.operands)
-        if op.output != main.output or not operands or not set(operands) <= known:
+        same = op.output.shape == main.output.shape and op.output.dtype in FLOATING
+        if not same or not operands or not set(operands) <= known:
             return None
         kind = base_name(op.target)
         if kind in TRIANGLES and not triangle and number in (0, len(after) - 1) and operands[0] == _last(main, steps):

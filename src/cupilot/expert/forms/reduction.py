@@ -13,6 +13,7 @@ from typing import Any
 from cupilot.expert.form import Form, Graph, axis
 from cupilot.expert.forms._fused import before, behind, complete, titled
 from cupilot.expert.pointwise import chain
+from cupilot.expert.storage import FLOATING
 from cupilot.records import Op
 from cupilot.tasks.operators import base_name
 
@@ -34,13 +35,13 @@ NAMES = {**{name: name for name in TITLES}, "amax": "max", "amin": "min"}
 def read(graph: Graph) -> Form | str:
     """Templates see ``operands``, ``before`` and ``pointwise`` as C, and the host's ``sizes``."""
     main = graph.only(*NAMES)
-    if main is None or len(main.operands) != 1 or main.output.dtype not in ("float32", "int64"):
+    if main is None or len(main.operands) != 1 or main.output.dtype not in (*FLOATING, "int64"):
         return ""
     made, taken = before(graph, main.operands[0]), _taken(graph, main)
     shape = graph.spec(main.operands[0]).shape
     dims = reduced(main, len(shape))
-    if dims is None or main.attribute("dtype") not in (None, "float32"):
-        return "a reduction is known over neighbouring dimensions and in float32 only"
+    if dims is None or main.attribute("dtype") not in (None, *FLOATING):
+        return "a reduction is known over neighbouring dimensions and of floating types only"
     if made is None or taken is None:
         return ""
     result, operation, ignored = taken

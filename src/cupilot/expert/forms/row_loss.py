@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from cupilot.expert.form import Form, Graph, described
 from cupilot.expert.pointwise import Pointwise, chain, literal
+from cupilot.expert.storage import FLOATING
 from cupilot.records import Op
 
 FACTS = {
@@ -33,7 +34,7 @@ def read(graph: Graph) -> Form | str:
     steps = graph.tail(main.name)
     if isinstance(form, str):
         return form
-    if steps is None or graph.spec(main.name).dtype != "float32":
+    if steps is None or graph.spec(main.name).dtype not in FLOATING:
         return ""
     after: Pointwise = chain(steps, {main.name: "x"})
     code = {**form.code, "after": after, "mean": main.attribute("reduction") == _MEAN}
@@ -43,7 +44,7 @@ def read(graph: Graph) -> Form | str:
 
 def _cross_entropy(graph: Graph, main: Op) -> Form | str:
     logits, labels = (graph.spec(name) for name in main.operands[:2])
-    plain = len(main.operands) == 2 and len(logits.shape) == 2 and logits.dtype == "float32"
+    plain = len(main.operands) == 2 and len(logits.shape) == 2 and logits.dtype in FLOATING
     if not plain or main.attribute("label_smoothing") or labels.dtype != "int64" or labels.shape != logits.shape[:1]:
         return "cross entropy is known of rows of logits and one label for each, without weights and smoothing"
     facts = {"loss": "cross-entropy", "rows": logits.shape[0], "cols": logits.shape[1], "tensors": 1}
@@ -54,7 +55,7 @@ def _cross_entropy(graph: Graph, main: Op) -> Form | str:
 
 def _triplet(graph: Graph, main: Op) -> Form | str:
     specs = [graph.spec(name) for name in main.operands]
-    if len(set(main.operands)) != 3 or len(set(specs)) != 1 or specs[0].dtype != "float32" or len(specs[0].shape) != 2:
+    if len(set(main.operands)) != 3 or len(set(specs)) != 1 or specs[0].dtype not in FLOATING or len(specs[0].shape) != 2:
         return "triplet losses are known of three different tensors of one two-dimensional shape"
     if main.attribute("p") not in (1.0, 2.0):
         return "triplet losses are known with the norms 1 and 2"

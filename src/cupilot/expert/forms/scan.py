@@ -14,6 +14,7 @@ from math import prod
 from cupilot.expert.form import Form, Graph, axis
 from cupilot.expert.forms._fused import before, behind, complete, titled
 from cupilot.expert.pointwise import chain
+from cupilot.expert.storage import FLOATING
 from cupilot.records import Op
 from cupilot.tasks.operators import base_name
 
@@ -47,9 +48,9 @@ class _Peeled:
 def read(graph: Graph) -> Form | str:
     """Templates see ``operands``, ``before`` and ``pointwise`` as C, and the host's ``sizes``."""
     main = graph.only(*MAIN)
-    if main is None or len(main.operands) != 1 or main.output.dtype != "float32" or not main.output.elements:
+    if main is None or len(main.operands) != 1 or main.output.dtype not in FLOATING or not main.output.elements:
         return ""
-    if main.attribute("dtype") not in (None, "float32"):
+    if main.attribute("dtype") not in (None, *FLOATING):
         return "a scan with a conversion of the element type is not known"
     rank = len(main.output.shape)
     dim, operation = axis(main.attribute("dim"), rank), MAIN[base_name(main.target)]

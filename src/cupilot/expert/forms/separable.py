@@ -10,6 +10,7 @@ from typing import Any
 
 from cupilot.expert.form import Form, Graph, described
 from cupilot.expert.pointwise import chain
+from cupilot.expert.storage import PRECISIONS
 from cupilot.records import Op
 from cupilot.tasks.operators import base_name
 
@@ -39,11 +40,13 @@ def read(graph: Graph) -> Form | str:
     if mix.operands[0] != filters.name or sorted(inputs) != sorted(graph.arguments):
         return ""
     steps = graph.tail(mix.name)
-    if steps is None or not graph.all_float32() or not all(map(graph.is_tensor, inputs)):
+    if steps is None or not graph.all_floating() or not all(map(graph.is_tensor, inputs)):
         return ""
     facts = _facts(graph, filters, mix)
     if isinstance(facts, str):
         return facts
+    if graph.spec(filters.operands[0]).dtype in PRECISIONS:
+        facts["precision"] = "tf32"  # it has all bits of 16-bit weights, and of what PyTorch keeps of filtered channels
     names = dict(zip(filters.operands, ("x", "filters", "filter_bias"), strict=False))
     names |= dict(zip(mix.operands[1:], ("mix", "mix_bias"), strict=False))
     size = "x".join(map(str, facts["kernel"]))

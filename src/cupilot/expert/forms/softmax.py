@@ -9,6 +9,7 @@ from cupilot.expert.form import Form, Graph, axis, described
 from cupilot.expert.forms._stages import FACTS as STAGED
 from cupilot.expert.forms._stages import Layout, exponentials, followed
 from cupilot.expert.pointwise import chain
+from cupilot.expert.storage import FLOATING
 from cupilot.tasks.operators import base_name
 
 FACTS = STAGED | {"log": "whether the logarithm is wanted"}
@@ -22,10 +23,10 @@ def read(graph: Graph) -> Form | str:
     shape, log = main.output.shape, base_name(main.target) == "log_softmax"
     if axis(main.attribute("dim"), len(shape)) != len(shape) - 1:
         return ""
-    if main.attribute("dtype") not in (None, "float32"):
+    if main.attribute("dtype") not in (None, *FLOATING):
         return "softmax with a conversion of the element type is not known"
     steps = graph.tail(main.name)
-    if steps is None or not graph.all_float32() or not shape:
+    if steps is None or not graph.all_floating() or not shape:
         return ""
     layout = Layout(len(shape) - 1, len(shape) - 1)
     facts = {**layout.facts(shape), "kind": "softmax", "stages": 2, "weights": 0, "log": log}
