@@ -44,7 +44,7 @@ class SlowAgents:
         self._wait()
         return Kernel("// plain")
 
-    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
+    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec, kernel: Kernel | None = None) -> Guidance:
         self._wait()
         return Guidance("memory-bound", "dram", 2.0, "slowly")
 

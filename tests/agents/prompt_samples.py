@@ -40,8 +40,8 @@ GOLDEN = Path(__file__).parent / "golden"
 DECK = Deck(
     (
         Card(
-            "vector-load", "Vector loads", "Several floats per access.", ("memory-bound",), ("dram", "issue"),
-            needs=("coalesce",), parameters=(Parameter("width", (4, 2), "floats per access"),),
+            "vector-load", "Vector loads", "Several numbers per access.", ("memory-bound",), ("dram", "issue"),
+            needs=("coalesce",), parameters=(Parameter("bytes", (16, 8), "bytes per access"),),
         ),
         Card("coalesce", "Coalesced access", "Lanes walk along rows.", ("memory-bound", "between"), ("dram", "l1")),
         Card("unroll", "Unrolling", "Independent work.", ("memory-bound",), ("latency",),
@@ -149,7 +149,7 @@ GUIDED = {
     "generator_write": Sample("generator_write", guided(replace(BRIEF, parents=(), tried=()))),
     "prophet_place": Sample("prophet_place", guided(Brief(TASK, SPEC, GUIDANCE), **CURRENT)),
     "manager_initialize": Sample(
-        "manager_initialize", guided(ALONE, **CURRENT), {"count": 3, "guided": True}
+        "manager_initialize", guided(ALONE, **CURRENT), {"count": 3, "guided": True, "similar": True}
     ),
     "manager_cross": Sample(
         "manager_cross", guided(BRIEF, **CURRENT), {"guided": True, "suggestion": "unroll"}
@@ -158,7 +158,7 @@ GUIDED = {
         "manager_mutate", guided(ALONE, **CURRENT), {"guided": True, "suggestion": "unroll", "step": "drop a move"}
     ),
     "translator_write": Sample(
-        "translator_write", guided(ALONE, strategy=STRATEGY, **CURRENT), {"has_kernel": True}
+        "translator_write", guided(ALONE, strategy=STRATEGY, **CURRENT), {"has_kernel": True, "crossing": False}
     ),
     "translator_align": Sample("translator_align", guided(ALONE, strategy=STRATEGY, **CURRENT)),
     "revisor_repair": Sample(
@@ -177,8 +177,11 @@ OTHERS = {
     "generator_write-again": Sample(
         "generator_write", guided(Brief(TASK, SPEC), reply_problem="the source has no __global__ function")
     ),
+    "translator_write-cross": Sample(
+        "translator_write", guided(BRIEF, strategy=STRATEGY, **CURRENT), {"has_kernel": True, "crossing": True}
+    ),
     "translator_write-first": Sample(
-        "translator_write", guided(Brief(TASK, SPEC), strategy=STRATEGY), {"has_kernel": False}
+        "translator_write", guided(Brief(TASK, SPEC), strategy=STRATEGY), {"has_kernel": False, "crossing": False}
     ),
     "revisor_repair-regression": Sample(
         "revisor_repair",
@@ -193,7 +196,10 @@ OTHERS = {
         )
     ),
     "translator_write-cut": Sample(
-        "translator_write", guided(ALONE, kernel=LONG, evaluation=TIMED, strategy=STRATEGY), {"has_kernel": True}, 3000
+        "translator_write",
+        guided(ALONE, kernel=LONG, evaluation=TIMED, strategy=STRATEGY),
+        {"has_kernel": True, "crossing": False},
+        3000,
     ),
     "revisor_repair-cut": Sample(
         "revisor_repair", guided(ALONE, kernel=LONG, evaluation=NOISY, strategy=STRATEGY), {"failed": True}, 3000

@@ -120,19 +120,64 @@ def test_the_prophets_numbers_are_computed() -> None:
     assert silent.sentence.endswith("Aim at moves that relieve dram.")
 
 
+def test_the_prophet_sees_the_kernel_and_its_profile() -> None:
+    agents, model = agents_with()
+    agents.foresee(TASK, TIMED, SPEC, KERNEL)
+    shown = model.requests[0].messages[1].text
+    assert "y[i] = x[i] < 0.0f ? 0.0f : x[i];" in shown
+    assert "## Profile of the current kernel" in shown
+    agents.foresee(TASK, TIMED, SPEC)
+    assert "## Current kernel" not in model.requests[1].messages[1].text
+
+
 # --- Manager -------------------------------------------------------------------------------------
 
 
-def test_initialize_takes_the_pool_the_reply_and_draws() -> None:
+def test_initialize_takes_the_reply_and_draws_and_leaves_the_pool_to_the_manager() -> None:
     agents, model = agents_with(strategies=json.dumps({"strategies": [{"moves": ["unroll(factor=2)"]}] * 5}))
     strategies = agents.initialize(BRIEF, 5, Random(0))
     assert len(strategies) == 5
-    assert strategies[0].cards == {"vector-load", "coalesce"}
-    assert strategies[0].moves[0].reason == "paid 2.5x on leaky-relu"
-    assert strategies[1].move("unroll") == Move.of("unroll", factor=2)
-    assert "Propose 4 first strategies" in model.requests[0].messages[1].text
+    assert strategies[0].move("unroll") == Move.of("unroll", factor=2)
+    assert not any("PyTorch" in move.reason for strategy in strategies for move in strategy.moves)
+    asked = model.requests[0].messages[1].text
+    assert "Propose 5 first strategies" in asked
+    assert "leaky-relu" in asked
+    assert "adapted to its operators, shapes and types" in asked
     for strategy in strategies:
         assert compatible(strategy, DECK, capability=SPEC.capability, precision="fp32") == ()
+
+
+def test_without_a_reply_the_pool_is_taken_and_says_what_it_gained_over_pytorch() -> None:
+    strategies = agents_with(strategies=None)[0].initialize(BRIEF, 5, Random(0))
+    assert strategies[0].cards == {"vector-load", "coalesce"}
+    assert strategies[0].moves[0].reason == "gained 1.10x over PyTorch on leaky-relu"
+    assert len(strategies) == 5
+
+
+def test_a_strategy_that_contradicts_its_cards_is_asked_about_once() -> None:
+    replies = iter([
+        strategy_reply("register-block(thread_m=4, thread_n=4)"),
+        strategy_reply("register-block(thread_m=4, thread_n=4)", "shared-tile(block_m=64, block_n=64, block_k=16)"),
+    ])  # fmt: skip
+    agents, model = agents_with(moves=lambda request: next(replies))
+    child = agents.cross(ALONE, Random(1))
+    assert child.move("shared-tile") == Move.of("shared-tile", block_m=64, block_n=64, block_k=16)
+    assert len(model.requests) == 2
+    assert "register-block needs shared-tile" in model.requests[1].messages[-1].text
+
+
+def test_a_model_that_insists_is_taken_at_its_word() -> None:
+    agents, model = agents_with(moves=strategy_reply("register-block(thread_m=4, thread_n=4)  # sums of one pixel"))
+    child = agents.cross(ALONE, Random(1))
+    assert child.cards == {"register-block"}
+    assert "register-block without shared-tile" in child.text
+    assert len(model.requests) == 2
+
+
+def test_a_first_reply_is_better_than_none() -> None:
+    replies = iter([strategy_reply("unroll"), "Sorry."])
+    agents, _ = agents_with(moves=lambda request: next(replies))
+    assert agents.cross(ALONE, Random(1)).moves == (Move.of("unroll"),)
 
 
 def test_a_child_that_is_a_parent_again_is_replaced() -> None:
@@ -184,22 +229,63 @@ def test_a_translation_that_fails_is_a_failure(answer: str | None, kind: str) ->
     assert (failure.stage, failure.kind) == ("translate", kind)
 
 
-def test_align_strikes_what_cannot_be_seen() -> None:
+def code_with_report(*moves: tuple[str, str], notes: str = "wide loads") -> str:
+    report = [{"move": move, "quote": quote} for move, quote in moves]
+    return f"```json\n{json.dumps({'notes': notes, 'moves': report})}\n```\n\n```cuda\n{SOURCE}```\n"
+
+
+def test_the_writer_reports_the_moves_and_nobody_else_is_asked() -> None:
+    report = code_with_report(
+        ("vector-load(bytes=16)  # one float4 per thread", "const float4* x"),
+        ("warp-shuffle", "relu<<<1, 256>>>"),
+        ("made-up-move", "this line is not there"),
+        ("straight-copy  # no arithmetic", "y[threadIdx.x] = x[threadIdx.x];"),
+    )
+    agents, model = agents_with(code=report)
+    kernel = agents.translate(ALONE, STRATEGY)
+    assert isinstance(kernel, Kernel)
+    aligned = agents.align(ALONE, kernel, STRATEGY, replace(TIMED, profile=None))
+    assert len(model.requests) == 1
+    assert aligned.cards == {"vector-load", "straight-copy"}
+    assert aligned.move("vector-load") == Move.of("vector-load", "one float4 per thread", bytes=16)  # re-worded
+    assert aligned.text.startswith("wide and in order Realised: wide loads [")
+    for remark in (
+        "left out coalesce", "left out zigzag-walk(rows=2)", "added straight-copy",
+        "struck warp-shuffle: it is not visible in the source", "struck made-up-move: no line of the source was quoted",
+    ):  # fmt: skip
+        assert remark in aligned.text
+
+
+def test_the_report_of_a_repair_counts() -> None:
+    repair = {"verdict": "repaired", "reason": "a bound", "code": SOURCE, "moves": [{"move": "vector-load(bytes=16)"}]}
+    agents, model = agents_with(verdict=json.dumps(repair))
+    revision = agents.revise(ALONE, KERNEL, STRATEGY, FAILED)
+    assert isinstance(revision, Revision)
+    aligned = agents.align(ALONE, revision.kernel, STRATEGY, replace(TIMED, profile=None))
+    assert aligned.move("vector-load") == Move.of("vector-load", "fewer requests", bytes=16)  # the plan's reason
+    assert len(model.requests) == 1
+
+
+def test_a_report_is_of_one_candidate_only() -> None:
+    agents, model = agents_with(code=code_with_report(("vector-load(bytes=16)", "float4")))
+    kernel = agents.translate(ALONE, STRATEGY)
+    agents.align(replace(ALONE, sample=99), kernel, STRATEGY, replace(TIMED, profile=None))
+    assert len(model.requests) == 2
+
+
+def test_without_a_report_the_code_is_asked_about() -> None:
     claims = align_reply(
         ("vector-load(bytes=16)  # new reason", "const float4* x"),
         ("warp-shuffle", "relu<<<1, 256>>>"),
         ("zigzag-walk(rows=2)", "y[threadIdx.x] = x[threadIdx.x];"),
-        ("made-up-move", "this line is not there"),
     )
-    agents, _ = agents_with(align=claims)
-    aligned = agents.align(ALONE, Kernel(SOURCE), STRATEGY, replace(TIMED, profile=None))
+    agents, model = agents_with(align=claims)
+    kernel = agents.translate(ALONE, STRATEGY)
+    aligned = agents.align(ALONE, kernel, STRATEGY, replace(TIMED, profile=None))
     assert aligned.cards == {"vector-load", "zigzag-walk"}
-    assert aligned.move("vector-load") == Move.of(
-        "vector-load", "fewer requests", bytes=16
-    )  # the reason it was chosen for
-    assert aligned.text.startswith("what it does [")
-    assert "struck warp-shuffle: it is not visible in the source" in aligned.text
-    assert "struck made-up-move: no line of the source was quoted" in aligned.text
+    assert aligned.move("vector-load") == Move.of("vector-load", "new reason", bytes=16)
+    assert "Realised: what it does [" in aligned.text
+    assert len(model.requests) == 2
 
 
 def test_without_a_reply_align_checks_alone() -> None:
@@ -253,7 +339,7 @@ def test_revise_gives_up_with_a_reason(answer: str | None, kind: str, message: s
 def test_a_regression_is_told_as_such() -> None:
     agents, model = agents_with()
     agents.revise(ALONE, KERNEL, STRATEGY, SLOWER.evaluation)
-    assert "slower than the one it was made from: 0.009 ms" in model.requests[0].messages[1].text
+    assert "slower than the one it was made from: 9.00 µs" in model.requests[0].messages[1].text
 
 
 # --- models and calls ----------------------------------------------------------------------------

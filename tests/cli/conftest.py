@@ -44,7 +44,7 @@ class FakeExpert:
     def generate(self, brief: Any) -> Kernel:
         return Kernel("// width 0\n")
 
-    def foresee(self, task: Task, evaluation: Evaluation, spec: Any) -> Guidance:
+    def foresee(self, task: Task, evaluation: Evaluation, spec: Any, kernel: Kernel | None = None) -> Guidance:
         return Guidance("memory-bound", "dram", 2.0, "fewer bytes")
 
     def initialize(self, brief: Any, count: int, rng: Random) -> tuple[Strategy, ...]:

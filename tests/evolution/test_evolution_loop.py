@@ -285,7 +285,7 @@ def test_guidance_follows_the_best(store: SqliteStore) -> None:
     asked: list[Evaluation] = []
 
     class Watching(ToyAgents):
-        def foresee(self, task: Task, evaluation: Evaluation, spec: Any) -> Any:
+        def foresee(self, task: Task, evaluation: Evaluation, spec: Any, kernel: Kernel | None = None) -> Any:
             asked.append(evaluation)
             return super().foresee(task, evaluation, spec)
 

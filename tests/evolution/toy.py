@@ -50,7 +50,7 @@ class ToyAgents:
     def generate(self, brief: Brief) -> Kernel:
         return write(frozenset())
 
-    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
+    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec, kernel: Kernel | None = None) -> Guidance:
         return Guidance("memory-bound", "dram", 2.0, "memory-bound; aim for fewer bytes")
 
     def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:

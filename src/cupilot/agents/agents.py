@@ -8,14 +8,14 @@ The same replies and the same random generator give the same results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from random import Random
 from typing import Any, TypeVar
 
 from cupilot.agents import fallback
-from cupilot.agents.evidence import check
+from cupilot.agents.alignment import Report, Reports, aligned
 from cupilot.agents.prompt_sections import PLAIN, PromptContext
 from cupilot.agents.prompting import OnCall, RoleClient
 from cupilot.agents.prophet import compute_guidance
@@ -28,18 +28,18 @@ from cupilot.agents.replies import (
     StrategiesReply,
     StrategyReply,
 )
-from cupilot.agents.reply_parsing import distinct, parse_kernel, parse_move, parse_strategy, with_remarks
+from cupilot.agents.reply_parsing import REASON_CHARACTERS, ReadStrategy, distinct, parse_kernel, parse_strategy
 from cupilot.agents.templates import one_line
 from cupilot.contracts import Brief, Model, Revision
 from cupilot.errors import ModelError
 from cupilot.gpu.spec import GpuSpec
 from cupilot.llm import Unparsable
-from cupilot.records import Evaluation, Failure, Guidance, Kernel, Move, Strategy, Task
+from cupilot.records import Evaluation, Failure, Guidance, Kernel, Strategy, Task
 from cupilot.strategies import Deck, load_deck, same
 from cupilot.strategies.pool_rank import POOL_SHARE
 
 TRIES = 3
-AIM_CHARACTERS = 300
+AIM_CHARACTERS, PROBLEM_CHARACTERS = 400, 1500
 
 T = TypeVar("T")
 
@@ -63,6 +63,7 @@ class LlmAgents:
     ) -> None:
         self._deck = load_deck() if deck is None else deck
         self._client = RoleClient(models or {}, default, on_call, prompt_tokens, reply_tokens)
+        self._reports = Reports()
 
     @property
     def name(self) -> str:
@@ -82,12 +83,12 @@ class LlmAgents:
             why = kernel.message
         raise ModelError(f"no plain kernel for {brief.task.name} after {TRIES} tries: {why}")
 
-    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
+    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec, kernel: Kernel | None = None) -> Guidance:
         """Roofline Prophet: the numbers are computed; the model adds one sentence about what to aim for."""
         guidance = compute_guidance(task, evaluation, spec)
-        context = PromptContext(Brief(task, spec, guidance), self._deck, evaluation=evaluation)
+        context = PromptContext(Brief(task, spec, guidance), self._deck, kernel, evaluation)
         found = self._ask("prophet_place", context, AimReply)
-        aim = "" if isinstance(found, Failure) else one_line(found.aim)[:AIM_CHARACTERS]
+        aim = "" if isinstance(found, Failure) else one_line(found.aim, AIM_CHARACTERS)
         return replace(
             guidance, sentence=f"{guidance.sentence} {aim or f'Aim at moves that relieve {guidance.limit}.'}"
         )
@@ -95,16 +96,20 @@ class LlmAgents:
     # --- SCE Manager -----------------------------------------------------------------------
 
     def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
-        """SCE Manager: what paid on similar tasks, what the model proposes, and random draws for the rest."""
+        """SCE Manager: what the model proposes, who is shown what paid on similar tasks; random draws for the rest."""
         context = self._context(brief)
-        chosen = fallback.pool_strategies(context, ceil(POOL_SHARE * count))
-        wanted = count - len(chosen)
-        if wanted > 0:
-            guided = brief.guidance is not None
-            found = self._ask("manager_initialize", context, StrategiesReply, count=wanted, guided=guided)
-            replies = () if isinstance(found, Failure) else found.strategies
-            proposed = [self._strategy(reply, brief) for reply in replies]
-            chosen += distinct(proposed, [PLAIN, *chosen])
+
+        def objection(reply: StrategiesReply) -> str:
+            read = [self._read(each, brief) for each in reply.strategies]
+            return _joined([f"strategy {n}: {why}" for n, one in enumerate(read, 1) for why in one.problems])
+
+        guided = brief.guidance is not None
+        values: dict[str, Any] = {"count": count, "guided": guided, "similar": bool(brief.similar)}
+        found = self._ask("manager_initialize", context, StrategiesReply, objection, **values)
+        replies = () if isinstance(found, Failure) else found.strategies
+        chosen = distinct([self._read(reply, brief).strategy for reply in replies], [PLAIN])[:count]
+        if not chosen:
+            chosen += fallback.pool_strategies(context, ceil(POOL_SHARE * count))
         while len(chosen) < count and (extra := fallback.draw_strategy(context, rng, chosen)) is not None:
             chosen.append(extra)
         return tuple(chosen[:count])
@@ -116,13 +121,20 @@ class LlmAgents:
             "guided": brief.guidance is not None,
             "suggestion": fallback.suggested_card(context, rng),
         }
-        if len(brief.parents) > 1:
-            found = self._ask("manager_cross", context, StrategyReply, **values)
-        else:
-            found = self._ask("manager_mutate", context, StrategyReply, step=fallback.mutation(rng), **values)
         parents = [PLAIN, *(one.strategy for one in brief.parents)]
+
+        def objection(reply: StrategyReply) -> str:
+            read = self._read(reply, brief)
+            known = any(same(read.strategy, parent) for parent in parents)
+            return _joined([*read.problems, *(["the strategy has the moves of a parent"] if known else [])])
+
+        if len(brief.parents) > 1:
+            found = self._ask("manager_cross", context, StrategyReply, objection, **values)
+        else:
+            values |= {"step": fallback.mutation(rng)}
+            found = self._ask("manager_mutate", context, StrategyReply, objection, **values)
         if not isinstance(found, Failure):
-            child = self._strategy(found, brief)
+            child = self._read(found, brief).strategy
             if not any(same(child, parent) for parent in parents):
                 return child
         return fallback.merge_parents(context, rng)
@@ -132,29 +144,28 @@ class LlmAgents:
     def translate(self, brief: Brief, strategy: Strategy) -> Kernel | Failure:
         """Strategy Translator: the model's code for the strategy, based on the first parent's kernel."""
         context = self._context(brief, strategy=strategy)
-        found = self._ask("translator_write", context, KernelReply, has_kernel=context.kernel is not None)
+        values: dict[str, Any] = {"has_kernel": context.kernel is not None, "crossing": len(brief.parents) > 1}
+        found = self._ask("translator_write", context, KernelReply, **values)
         if isinstance(found, Failure):
             return replace(found, stage="translate")
-        return parse_kernel(found.code, "translate", context.language)
+        kernel = parse_kernel(found.code, "translate", context.language)
+        if isinstance(kernel, Kernel):
+            self._reports.keep(brief, kernel, Report(found.moves, found.notes))
+        return kernel
 
     def align(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Strategy:
-        """Strategy Translator: the model's wording without the moves that are not visible in the kernel."""
+        """Strategy Translator: what the writer of the code reported of it, without what is not visible in the kernel.
+
+        A model is asked only about a kernel whose writer reported no moves.
+        """
         if not strategy.moves:
             return strategy
-        context = PromptContext(brief, self._deck, kernel, evaluation, strategy)
-        found = self._ask("translator_align", context, AlignReply)
-        quotes: dict[str, str] | None = None
-        claimed = strategy
-        if not isinstance(found, Failure):
-            read = [(parse_move(seen.move, self._deck, []), seen.quote) for seen in found.moves]
-            quotes = {move.card: quote for move, quote in read if move is not None}
-            seen_moves = [seen.move for seen in found.moves]
-            claimed = parse_strategy(seen_moves, found.text, self._deck, brief.spec, brief.task.precision)
-            claimed = replace(claimed, moves=tuple(_with_reason(move, strategy) for move in claimed.moves))
-        checked = check(claimed, self._deck, kernel, evaluation.profile, quotes)
-        if not checked.struck:
-            return claimed
-        return Strategy(checked.moves, with_remarks(claimed.text, [f"struck {reason}" for reason in checked.struck]))
+        report = self._reports.find(brief, kernel)
+        if report is None or not report.moves:
+            context = PromptContext(brief, self._deck, kernel, evaluation, strategy)
+            found = self._ask("translator_align", context, AlignReply)
+            report = None if isinstance(found, Failure) else Report(found.moves, found.text)
+        return aligned(strategy, report, self._deck, kernel, evaluation.profile)
 
     # --- Kernel Revisor --------------------------------------------------------------------
 
@@ -165,9 +176,13 @@ class LlmAgents:
         if isinstance(found, Failure):
             return replace(found, stage="revise")
         if found.verdict.strip().lower().replace(" ", "-") == GIVE_UP or not found.code.strip():
-            return Failure("revise", "given-up", one_line(found.reason) or "the model gave no reason")
+            reason = one_line(found.reason, REASON_CHARACTERS)
+            return Failure("revise", "given-up", reason or "the model gave no reason")
         repaired = parse_kernel(found.code, "revise", context.language)
-        return repaired if isinstance(repaired, Failure) else Revision(repaired, strategy)
+        if isinstance(repaired, Failure):
+            return repaired
+        self._reports.keep(brief, repaired, Report(found.moves, found.reason))
+        return Revision(repaired, strategy)
 
     # --- asking ----------------------------------------------------------------------------
 
@@ -178,14 +193,21 @@ class LlmAgents:
             return PromptContext(brief, self._deck, strategy=strategy)
         return PromptContext(brief, self._deck, first.kernel, first.evaluation, strategy)
 
-    def _strategy(self, reply: StrategyReply, brief: Brief) -> Strategy:
+    def _read(self, reply: StrategyReply, brief: Brief) -> ReadStrategy:
         text = f"{reply.text} {reply.reason}".strip()
         return parse_strategy(reply.moves, text, self._deck, brief.spec, brief.task.precision)
 
-    def _ask(self, prompt: str, context: PromptContext, shape: type[T], **values: Any) -> T | Failure:
-        """The model's reply, or a failure that says why there is none."""
+    def _ask(
+        self,
+        prompt: str,
+        context: PromptContext,
+        shape: type[T],
+        objection: Callable[[T], str] = lambda reply: "",
+        **values: Any,
+    ) -> T | Failure:
+        """The model's reply, or a failure that says why there is none; one with an objection is asked for again."""
         try:
-            found = self._client.ask(prompt, context, shape, **values)
+            found = self._client.ask(prompt, context, shape, objection, **values)
         except ModelError as error:
             return Failure("ask", "no-reply", one_line(str(error)))
         if isinstance(found, Unparsable):
@@ -194,7 +216,5 @@ class LlmAgents:
         return found.value
 
 
-def _with_reason(move: Move, strategy: Strategy) -> Move:
-    """The move with the reason it was chosen for."""
-    before = strategy.move(move.card)
-    return replace(move, reason=before.reason) if before is not None and before.reason else move
+def _joined(problems: Sequence[str]) -> str:
+    return one_line("; ".join(dict.fromkeys(problems)), PROBLEM_CHARACTERS)

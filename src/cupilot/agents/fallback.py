@@ -30,7 +30,7 @@ def pool_strategies(context: PromptContext, most: int) -> list[Strategy]:
     """What paid on similar tasks, made legal for this one; the most similar first."""
     found = []
     for record in context.brief.similar:
-        reason = f"paid {record.gain:.1f}x on {record.task}"
+        reason = f"{record.worth_text} on {record.task}"
         moves = tuple(replace(move, reason=reason) for move in record.strategy.moves)
         found.append(_legal(context, Strategy(moves)))
     return distinct(found, [PLAIN])[:most]
@@ -52,8 +52,10 @@ def merge_parents(context: PromptContext, rng: Random) -> Strategy:
     child = parents[0]
     if len(parents) > 1:
         relieving = {card.name for card in _relieving(context)}
-        child = merge(parents[0], parents[1], context.deck, lambda move: (move.card in relieving) + rng.random())
-        child = _legal(context, replace(child, text=""))
+        child = merge(
+            parents[0], parents[1], context.deck, lambda move: (move.card in relieving) + rng.random(), complete=False
+        )
+        child = _legal(context, replace(child, text=""), complete=False)
     for _ in range(TRIES):
         if not any(same(child, parent) for parent in parents):
             break
@@ -61,8 +63,9 @@ def merge_parents(context: PromptContext, rng: Random) -> Strategy:
     return child
 
 
-def _legal(context: PromptContext, strategy: Strategy) -> Strategy:
-    return make_legal(strategy, context.deck, context.brief.spec, context.brief.task.precision)[0]
+def _legal(context: PromptContext, strategy: Strategy, *, complete: bool = True) -> Strategy:
+    brief = context.brief
+    return make_legal(strategy, context.deck, brief.spec, brief.task.precision, complete=complete)[0]
 
 
 def _relieving(context: PromptContext) -> list[Card]:

@@ -1,7 +1,7 @@
 """The sections of a prompt: which records each shows.  Their wording is in `prompts/sections`.
 
-A section with nothing to show is None and left out.  Without guidance in the brief, no section shows zone, limit,
-counters or hot lines.
+A section with nothing to show is None and left out.  Without guidance in the brief, no section shows zone, limit or
+profile.
 """
 
 from __future__ import annotations
@@ -13,17 +13,29 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from cupilot.agents import counters
-from cupilot.agents.templates import render_item
+from cupilot.agents.prophet import compute_guidance
+from cupilot.agents.templates import one_line, render_item
 from cupilot.agents.token_budget import Section, lines_of, shortened
 from cupilot.contracts import Brief
 from cupilot.errors import DataError
-from cupilot.languages import find_language, language_of, visible_source
-from cupilot.records import Argument, Card, Evaluation, Failure, Kernel, Strategy
+from cupilot.evaluation.launch_view import ProfileView, modelled_view
+from cupilot.evaluation.profile_text import profile_lines, summary_lines
+from cupilot.gpu.roofline import ceilings
+from cupilot.languages import find_language, language_of
+from cupilot.numbers import duration, ratio
+from cupilot.records import Argument, Card, Evaluation, Failure, Guidance, Individual, Kernel, Strategy
 from cupilot.strategies import Deck, canonical
+from cupilot.strategies.choice import card_query, rank_cards, suits, task_families
 
 CONTEXT_LINES = 4
-MESSAGE_CHARACTERS = 1200
+MESSAGE_CHARACTERS, REASON_CHARACTERS = 1200, 160
+FULL_CARDS, LEAST_NEW_CARDS = 10, 6
+"""Cards that are shown in full, and how many of them at least are not the parents' own."""
+OTHER_LAUNCHES, MEANINGS = 2, 3
+STRATEGY_CHARACTERS = 1300
+"""The longest line of a strategy: a move with its reason."""
+SAME_TIME = 0.005
+"""Times that are closer than this are called the same."""
 PLAIN = Strategy()
 SCALARS: Mapping[type, str] = {bool: "bool", int: "int64_t", float: "double", str: "std::string"}
 
@@ -92,7 +104,10 @@ def _contract(context: PromptContext) -> Section:
 
 
 def _limits(context: PromptContext) -> Section:
-    return Section("limits", values={"spec": context.brief.spec})
+    spec, precision = context.brief.spec, context.brief.task.precision
+    core, tensor = ceilings(spec, precision)
+    values = {"spec": spec, "precision": precision, "tensor_flop_per_s": tensor if tensor > core else 0.0}
+    return Section("limits", values=values)
 
 
 @cache
@@ -115,49 +130,85 @@ def _precision(context: PromptContext) -> Section | None:
 def _kernel(context: PromptContext) -> Section | None:
     if context.kernel is None:
         return None
-    values = {"time": _time(context.evaluation), "fence": context.fence}
+    several = len(context.brief.parents) > 1 and context.kernel == context.brief.parents[0].kernel
+    values = {"time": _time(context.evaluation), "fence": context.fence, "several": several}
     return Section("kernel", lines_of(context.kernel.source), keep_ends=True, values=values)
+
+
+def _other(context: PromptContext) -> Section | None:
+    """The kernel of the second parent, with its profile."""
+    if len(context.brief.parents) < 2:
+        return None
+    other = context.brief.parents[1]
+    view = _view(context, other.kernel, other.evaluation)
+    values = {
+        "time": _time(other.evaluation), "fence": find_language(other.kernel.language).fences[0],
+        "profile": "\n".join(profile_lines(view, context.brief.task, OTHER_LAUNCHES)) if view is not None else "",
+    }  # fmt: skip
+    return Section("other", lines_of(other.kernel.source), keep_ends=True, values=values)
 
 
 def _time(evaluation: Evaluation | None) -> str:
     """Time and source only: what limits the kernel is guidance."""
     timing = evaluation.timing if evaluation is not None else None
-    return f"{timing.time_s * 1e3:.4g} ms, {timing.source}" if timing is not None else ""
+    return f"{duration(timing.time_s)}, {timing.source}" if timing is not None else ""
 
 
 def _guidance(context: PromptContext) -> Section | None:
+    """The Prophet's words; where a kernel with a time is at hand, its own numbers first."""
     guidance = context.brief.guidance
-    return Section("guidance", values={"guidance": guidance}) if guidance is not None else None
-
-
-def _counters(context: PromptContext) -> Section | None:
-    brief = context.brief
-    if brief.guidance is None or context.evaluation is None:
+    if guidance is None:
         return None
-    rows = [render_item("share", *share) for share in counters.largest_parts(context.evaluation)]
-    rows += [
-        render_item("counter", row)
-        for row in counters.relevant_counters(brief.guidance, brief.task, context.evaluation, brief.spec)
-    ]
-    return Section("counters", tuple(rows), "counters") if rows else None
+    own = _own_guidance(context)
+    if own is not None and guidance.sentence.startswith(own.sentence):
+        own = None  # the Prophet speaks of this very kernel
+    return Section("guidance", values={"guidance": guidance, "own": own})
 
 
-def _hot(context: PromptContext) -> Section | None:
-    guidance = context.brief.guidance
-    if guidance is None or context.kernel is None or context.evaluation is None:
+def _own_guidance(context: PromptContext) -> Guidance | None:
+    """Zone, limit and headroom of the kernel at hand: the brief's guidance is about the fastest one."""
+    evaluation, brief = context.evaluation, context.brief
+    if brief.guidance is None or evaluation is None or evaluation.timing is None:
         return None
-    profile = context.evaluation.profile
-    text = visible_source(context.kernel, profile.launches if profile is not None else ())
-    found = counters.hottest_lines(guidance, text, profile)
-    return Section("hot", tuple(render_item("hot", hot, text) for hot, text in found)) if found else None
+    return compute_guidance(brief.task, evaluation, brief.spec)
+
+
+def _view(context: PromptContext, kernel: Kernel | None, evaluation: Evaluation | None) -> ProfileView | None:
+    """The profile of a kernel; none without guidance, or where nothing ran to its end."""
+    if context.brief.guidance is None or kernel is None or evaluation is None or evaluation.profile is None:
+        return None
+    if evaluation.timing is None or not evaluation.profile.launches:
+        return None
+    return modelled_view(evaluation.profile, context.brief.spec, kernel)
+
+
+def _profile(context: PromptContext) -> Section | None:
+    view = _view(context, context.kernel, context.evaluation)
+    if view is None:
+        return None
+    names = dict.fromkeys(launch.timing.limit for launch in view.longest[:MEANINGS])
+    limits = [(name, _limit_meanings()[name]) for name in names if name in _limit_meanings()]
+    lines = profile_lines(view, context.brief.task)
+    return Section("profile", lines_of("\n".join(lines)), values={"limits": limits})
+
+
+@cache
+def _limit_meanings() -> Mapping[str, str]:
+    data: dict[str, str] = tomllib.loads(Path(__file__).with_name("limits.toml").read_text(encoding="utf-8"))
+    return data
 
 
 # --- strategies ----------------------------------------------------------------------------
 
 
-def strategy_text(strategy: Strategy) -> str:
-    """A strategy as text."""
-    return "\n".join(lines_of(canonical(strategy))) if strategy.moves or strategy.text else "(no moves: plain)"
+def strategy_text(strategy: Strategy, reason_characters: int | None = None) -> str:
+    """A strategy as text; the whole of it is what an invented move has for a specification."""
+    if not strategy.moves and not strategy.text:
+        return "(no moves: plain)"
+    if reason_characters is not None:
+        moves = (replace(move, reason=one_line(move.reason, reason_characters)) for move in strategy.moves)
+        strategy = Strategy(tuple(moves), one_line(strategy.text, reason_characters))
+    return "\n".join(lines_of(canonical(strategy), STRATEGY_CHARACTERS))
 
 
 def _strategy(context: PromptContext) -> Section:
@@ -173,27 +224,24 @@ def _parents(context: PromptContext) -> Section | None:
 
 
 def relevant_cards(context: PromptContext) -> tuple[Card, ...]:
-    """The usable cards; with guidance, those for the zone or the limit, the ones that relieve the limit first."""
-    brief, guidance = context.brief, context.brief.guidance
-    cards = context.deck.usable(capability=brief.spec.capability, precision=brief.task.precision)
-    if guidance is None:
-        return cards
-    # cards that the strategy already names are shown in any case
-    relevant = [
-        card
-        for card in cards
-        if guidance.limit in card.relieves or guidance.zone in card.zones or card.name in context.strategy.cards
-    ]
-    return tuple(sorted(relevant, key=lambda card: (guidance.limit not in card.relieves, card.name)))
+    """All cards that device and precision allow, the most promising first for the kernel at hand."""
+    brief, evaluation = context.brief, context.evaluation
+    timing = evaluation.timing if evaluation is not None else None
+    guidance = _own_guidance(context) or brief.guidance
+    return rank_cards(context.deck, card_query(brief.task, brief.spec, guidance, timing, brief.similar))
 
 
 def _cards(context: PromptContext) -> Section | None:
-    guidance = context.brief.guidance
-    items = [
-        render_item("card", card, ", ".join(card.relieves) if guidance is not None else "")
-        for card in relevant_cards(context)
-    ]
-    return Section("cards", tuple(items), "moves", values={"limit": guidance.limit if guidance is not None else ""})
+    """In full some cards of the parents and the most promising others; all others by title."""
+    ranked, guided = relevant_cards(context), context.brief.guidance is not None
+    named = {card for one in context.brief.parents for card in one.strategy.cards} | context.strategy.cards
+    own = [card for card in ranked if card.name in named][: FULL_CARDS - LEAST_NEW_CARDS]
+    new = [card for card in ranked if card.name not in named][: FULL_CARDS - len(own)]
+    items = [render_item("card", card, ", ".join(card.relieves) if guided else "") for card in (*own, *new)]
+    others = [card for card in ranked if card not in own and card not in new]
+    families = task_families(context.brief.task)
+    items += [render_item("title", card, suits(card, families)) for card in others]
+    return Section("cards", tuple(items), "moves", values={"chosen": bool(others), "guided": guided})
 
 
 def _moves(context: PromptContext) -> Section | None:
@@ -209,25 +257,35 @@ def _similar(context: PromptContext) -> Section | None:
 
 
 def _tried(context: PromptContext) -> Section | None:
-    items = []
-    for one in reversed(context.brief.tried):
-        failure = one.evaluation.failure
-        if failure is not None:
-            items.append(
-                render_item(
-                    "failed", strategy_text(one.strategy), replace(failure, message=without_addresses(failure.message))
-                )
-            )
-        else:
-            time = _time(one.evaluation) or "not timed"
-            items.append(render_item("slow", strategy_text(one.strategy), time, _spill_bytes(one.evaluation)))
+    items = [_attempt(context, one) for one in reversed(context.brief.tried)]
     return Section("tried", tuple(items), "attempts") if items else None
 
 
-def _spill_bytes(evaluation: Evaluation) -> int:
+def _attempt(context: PromptContext, one: Individual) -> str:
+    strategy, failure = strategy_text(one.strategy, REASON_CHARACTERS), one.evaluation.failure
+    if failure is not None:
+        return render_item("failed", one, without_addresses(failure.message), strategy)
+    view = _view(context, one.kernel, one.evaluation)
+    profile = summary_lines(view) if view is not None else _spills(one.evaluation)
+    return render_item("slow", strategy, _time(one.evaluation) or "not timed", _compared(context, one), profile)
+
+
+def _compared(context: PromptContext, one: Individual) -> str:
+    """Its time against that of the fastest parent, in words."""
+    parents = [parent.time_s for parent in context.brief.parents if parent.time_s is not None]
+    if one.time_s is None or not parents:
+        return "NOT FASTER"
+    factor = one.time_s / min(parents)
+    if abs(factor - 1.0) < SAME_TIME:
+        return "AS FAST AS ITS PARENT"
+    return f"{ratio(factor)} THE TIME OF {'THE FASTER' if len(parents) > 1 else 'THE'} PARENT"
+
+
+def _spills(evaluation: Evaluation) -> list[str]:
     """The spills of the launch with the most: a likely reason why a strategy does not pay."""
     launches = evaluation.profile.launches if evaluation.profile is not None else ()
-    return max((launch.resources.spill_bytes for launch in launches), default=0)
+    spilled = max((launch.resources.spill_bytes for launch in launches), default=0)
+    return [f"registers spilled, {spilled} bytes per thread"] if spilled else []
 
 
 # --- what went wrong -----------------------------------------------------------------------
@@ -245,9 +303,15 @@ def _failure(context: PromptContext) -> Section | None:
         "time": _time(evaluation),
         "fence": context.fence,
         "parent": _time(parents[0].evaluation) if parents else "",
+        "parent_profile": "\n".join(_summary(context, parents[0])) if parents and failure is None else "",
     }
     log = without_addresses(failure.details).strip() if failure is not None else ""
     return Section("failure", lines_of(log) if log else (), keep_ends=True, values=values)
+
+
+def _summary(context: PromptContext, one: Individual) -> list[str]:
+    view = _view(context, one.kernel, one.evaluation)
+    return summary_lines(view) if view is not None else []
 
 
 def without_addresses(text: str) -> str:
@@ -278,9 +342,9 @@ SECTIONS: Mapping[str, Callable[[PromptContext], Section | None]] = {
     "limits": _limits,
     "precision": _precision,
     "kernel": _kernel,
+    "other": _other,
     "guidance": _guidance,
-    "counters": _counters,
-    "hot": _hot,
+    "profile": _profile,
     "strategy": _strategy,
     "parents": _parents,
     "cards": _cards,

@@ -96,11 +96,13 @@ class RoleClient:
         self._prompt_tokens = prompt_tokens
         self._reply_tokens = reply_tokens
 
-    def ask(self, prompt: str, context: PromptContext, shape: type[T], **values: Any) -> Parsed[T] | Unparsable:
+    def ask(
+        self, prompt: str, context: PromptContext, shape: type[T], objection: Callable[[T], str], **values: Any
+    ) -> Parsed[T] | Unparsable:
         """A record of type ``shape``, or why there is none; a `ModelError` when the model cannot be asked."""
         role = prompt.partition("_")[0]
         request = build_request(prompt, context, self._prompt_tokens, self._reply_tokens, **values)
-        return ask(_NotifyingModel(self._models[role], role, self._on_call), request, shape)
+        return ask(_NotifyingModel(self._models[role], role, self._on_call), request, shape, objection)
 
 
 class _NotifyingModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cupilot.gpu.spec import GpuSpec
+from cupilot.numbers import duration
 from cupilot.records import Evaluation, Guidance, Task
 from cupilot.tasks.roofline_position import roofline_position
 
@@ -14,5 +15,5 @@ def compute_guidance(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guida
     timing = evaluation.timing
     if timing is None:
         return Guidance(at.zone, at.limit, at.headroom, f"On {spec.name}, {bound}.")
-    sentence = f"On {spec.name}, {bound}; the kernel takes {timing.time_s * 1e3:.4g} ms, {at.headroom:.2f} times that."
+    sentence = f"On {spec.name}, {bound}; the kernel takes {duration(timing.time_s)}, {at.headroom:.2f} times that."
     return Guidance(at.zone, at.limit, at.headroom, sentence)

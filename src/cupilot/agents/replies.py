@@ -11,13 +11,24 @@ GIVE_UP = "give-up"
 
 _MOVE = "one move as NAME(PARAMETER=VALUE, ...)  # REASON; the parentheses only if the move has parameters"
 
+REPORT = "the moves that the code makes, with the parameters that it has"
+
+
+@dataclass(frozen=True)
+class ObservedMove:
+    """A move that the code makes, and a line that shows it."""
+
+    move: str = described(_MOVE)
+    quote: str = described("one line of the source, word for word, in which the move can be seen", default="")
+
 
 @dataclass(frozen=True)
 class KernelReply:
     """A whole kernel file."""
 
     code: str = schema.source_code("the complete file, nothing left out")
-    notes: str = described("what was done, in a sentence or two", default="")
+    notes: str = described("what was done and what was left out, in a sentence or two", default="")
+    moves: tuple[ObservedMove, ...] = described(REPORT, default=())
 
 
 @dataclass(frozen=True)
@@ -44,14 +55,6 @@ class StrategiesReply:
 
 
 @dataclass(frozen=True)
-class ObservedMove:
-    """A move that the code makes, and a line that shows it."""
-
-    move: str = described(_MOVE)
-    quote: str = described("one line of the source, word for word, in which the move can be seen", default="")
-
-
-@dataclass(frozen=True)
 class AlignReply:
     """What a kernel does, as a strategy."""
 
@@ -66,3 +69,4 @@ class RepairReply:
     verdict: str = described(f"repaired, or {GIVE_UP} when the kernel cannot be repaired", default="repaired")
     reason: str = described("the cause of the failure, and what was changed; or why it cannot be repaired", default="")
     code: str = schema.source_code("the complete repaired file; empty when given up", default="")
+    moves: tuple[ObservedMove, ...] = described(REPORT, default=())

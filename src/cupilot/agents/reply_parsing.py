@@ -1,15 +1,15 @@
 """Strategies and kernels from a model's reply: lenient about spelling, strict about the records that come out.
 
-A strategy comes out legal for the device and the precision: names are normalised, parameters corrected, illegal moves
-dropped, and the strategy's text lists every change.  A kernel comes out as text that has at least a device function and
-the entry.  Nothing of a reply is run or opened here.
+Of a strategy names are normalised and illegal moves dropped, and the strategy's text lists every change.  What cannot
+be read, is missing or contradicts the cards is a problem, about which the model is asked once.  A kernel comes out as
+text that has at least a device function and the entry.  Nothing of a reply is run or opened here.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from cupilot.agents.templates import one_line
 from cupilot.errors import DataError
@@ -20,7 +20,7 @@ from cupilot.records.kernel import CUDA
 from cupilot.strategies import Deck, compatible, distance, merge, order, parse
 
 MAX_MOVES = 16
-NAME_CHARACTERS, REASON_CHARACTERS, TEXT_CHARACTERS = 40, 200, 600
+NAME_CHARACTERS, SHOWN_CHARACTERS, REASON_CHARACTERS, TEXT_CHARACTERS = 40, 200, 1000, 1000
 KERNEL_CHARACTERS = 100_000
 LEAST_DISTANCE = 0.1
 """Strategies that are closer than this count as the same idea."""
@@ -32,73 +32,175 @@ _NO_CARDS = Deck(())
 # --- strategies ------------------------------------------------------------------------------
 
 
-def parse_strategy(moves: Iterable[str], text: str, deck: Deck, spec: GpuSpec, precision: str) -> Strategy:
-    """The strategy in these lines, made legal; it may be empty."""
-    remarks: list[str] = []
+@dataclass(frozen=True)
+class ReadStrategy:
+    """A strategy as read, and what to ask the model about: what contradicts the cards, or is missing."""
+
+    strategy: Strategy
+    problems: tuple[str, ...] = ()
+
+
+@dataclass
+class _Reading:
+    """What was changed while reading, for the strategy's text, and what is worth a question."""
+
+    remarks: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def both(self, problem: str, remark: str) -> None:
+        self.problems.append(problem)
+        self.remarks.append(remark)
+
+
+def parse_strategy(moves: Iterable[str], text: str, deck: Deck, spec: GpuSpec, precision: str) -> ReadStrategy:
+    """The strategy in these lines; it may be empty.
+
+    No parameter is made up.  A move that needs another one is kept without it, when the model does not name it with
+    its parameters; of two that exclude each other the first is kept; what device or precision forbid is dropped.
+    """
+    reading = _Reading()
+    found = {move.card: move for move in reversed(_read_moves(moves, deck, reading))}
+    kept = _allowed(dict(reversed(found.items())), deck, spec, precision, reading)
+    strategy = order(Strategy(tuple(_with_needs(kept, deck, reading).values())))
+    return ReadStrategy(replace(strategy, text=with_remarks(text, reading.remarks)), tuple(reading.problems))
+
+
+def reported_moves(moves: Iterable[str], deck: Deck) -> tuple[Move, ...]:
+    """The moves that a writer says its code makes, as they are; a line that is not a move is left out."""
     found: dict[str, Move] = {}
-    for line in [line for entry in moves for line in entry.splitlines() if line.strip()]:
-        move = parse_move(line, deck, remarks)
-        if move is not None and len(found) < MAX_MOVES:
-            found.setdefault(move.card, move)
-    strategy, dropped = make_legal(Strategy(tuple(found.values())), deck, spec, precision)
-    return replace(strategy, text=with_remarks(text, [*remarks, *dropped]))
+    for move in _read_moves(moves, deck, _Reading()):
+        found.setdefault(move.card, move)
+    return tuple(found.values())
 
 
-def parse_move(line: str, deck: Deck, remarks: list[str]) -> Move | None:
-    """The move in a line, or None.  A name without a card is kept; a line that is not a move adds a remark."""
+def parse_move(line: str, deck: Deck) -> Move | None:
+    """The move in a line, or None; a name without a card is kept."""
+    moves = _read_moves([line], deck, _Reading())
+    return moves[0] if moves else None
+
+
+def _read_moves(lines: Iterable[str], deck: Deck, reading: _Reading) -> list[Move]:
+    found: list[Move] = []
+    for line in [line for entry in lines for line in entry.splitlines() if line.strip()]:
+        if len(found) == MAX_MOVES:
+            reading.remarks.append(f"only the first {MAX_MOVES} moves were read")
+            break
+        move = _read_move(line, deck, reading)
+        if move is not None:
+            found.append(move)
+    return found
+
+
+def _read_move(line: str, deck: Deck, reading: _Reading) -> Move | None:
     head = _HEAD.match(line)
     name = re.sub(r"[\s_]+", "-", head[0].strip(" \t-*`").lower()) if head else ""
     try:
         parsed = parse(name + line[len(head[0]) if head else 0 :].rstrip("` "), _NO_CARDS, invent=True)
     except DataError:
-        remarks.append(f"not a move: {one_line(line)[:REASON_CHARACTERS]}")
+        shown = one_line(line, SHOWN_CHARACTERS)
+        reading.both(f"{shown!r} is not of the form NAME(PARAMETER=VALUE, ...)  # REASON", f"not a move: {shown}")
         return None
     if not parsed.moves or len(parsed.moves[0].card) > NAME_CHARACTERS:
         return None
     move = parsed.moves[0]
-    return replace(_with_card_parameters(move, deck, remarks), reason=one_line(move.reason)[:REASON_CHARACTERS])
+    return replace(_with_values(move, deck, reading), reason=one_line(move.reason, REASON_CHARACTERS))
 
 
-def _with_card_parameters(move: Move, deck: Deck, remarks: list[str]) -> Move:
-    """The move with its card's parameters: unknown ones dropped, missing ones at their default."""
+def _with_values(move: Move, deck: Deck, reading: _Reading) -> Move:
+    """The move with the values that can be used; of a card, those of its parameters."""
     card = deck.get(move.card)
     if card is None:
-        short = [(name, v[:REASON_CHARACTERS] if isinstance(v, str) else v) for name, v in move.parameters]
+        short = [(name, one_line(v, SHOWN_CHARACTERS) if isinstance(v, str) else v) for name, v in move.parameters]
         return replace(move, parameters=tuple(short))
     known = {parameter.name: parameter for parameter in card.parameters}
-    values = {name: _nearest_choice(parameter, move.get(name)) for name, parameter in known.items()}
+    values: dict[str, Value] = {}
     for name, value in move.parameters:
+        shown = f"{name}={one_line(str(value), NAME_CHARACTERS)}"
         if name not in known:
-            remarks.append(f"{card.name} has no parameter {name}")
-        elif values[name] != value:
-            remarks.append(f"{card.name}: {name}={one_line(str(value))[:40]} became {values[name]}")
+            reading.both(f"{card.name} has no parameter {name}", f"{card.name} has no parameter {name}")
+        elif not _fits(known[name], value):
+            reading.both(f"{card.name}: {shown} is none of {_choices(known[name])}", f"{card.name}: {shown} left out")
+        else:
+            values[name] = value
+    reading.problems += [
+        f"{card.name} needs a value for {name}, such as {_choices(parameter)}"
+        for name, parameter in known.items()
+        if name not in dict(move.parameters)
+    ]
     return Move.of(move.card, move.reason, **values)
 
 
-def _nearest_choice(parameter: Parameter, value: Value | None) -> Value:
-    """The value itself if it is a choice, else the nearest number, else the default."""
+def _fits(parameter: Parameter, value: Value) -> bool:
+    """Whether it is a choice, or a number between the smallest and the largest: choices are what is usual."""
     choices = parameter.choices
-    for choice in choices:
-        if type(choice) is type(value) and choice == value:
-            return choice
-    numbers = [choice for choice in choices if isinstance(choice, (int, float)) and not isinstance(choice, bool)]
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and len(numbers) == len(choices):
-        return min(numbers, key=lambda choice: (abs(choice - value), choice))
-    return parameter.default
+    if any(type(choice) is type(value) and choice == value for choice in choices):
+        return True
+    numbers = [choice for choice in choices if isinstance(choice, int) and not isinstance(choice, bool)]
+    return type(value) is int and len(numbers) == len(choices) and min(numbers) <= value <= max(numbers)
 
 
-def make_legal(strategy: Strategy, deck: Deck, spec: GpuSpec, precision: str) -> tuple[Strategy, list[str]]:
+def _choices(parameter: Parameter) -> str:
+    return ", ".join(map(str, parameter.choices))
+
+
+def _allowed(moves: dict[str, Move], deck: Deck, spec: GpuSpec, precision: str, reading: _Reading) -> dict[str, Move]:
+    """The moves that device and precision allow, and that no earlier one excludes."""
+    kept: dict[str, Move] = {}
+    for name, move in moves.items():
+        card = deck.get(name)
+        excluding = next((other for other in kept if deck.excluded(name, other)), "")
+        if card is not None and not card.allows(precision):
+            why = f"{name} is for {', '.join(card.precisions)}, not for {precision}"
+        elif card is not None and not card.runs_on(spec.capability):
+            why = f"{name} needs compute capability {card.min_capability}, not {spec.capability}"
+        elif excluding:
+            why = f"{name} excludes {excluding}"
+        else:
+            kept[name] = move
+            continue
+        reading.both(why, f"dropped: {why}")
+    return kept
+
+
+def _with_needs(moves: dict[str, Move], deck: Deck, reading: _Reading) -> dict[str, Move]:
+    """The moves, and those that they need where these have no parameters; a need that is not met is said."""
+    complete, waiting = dict(moves), list(moves)
+    while waiting:
+        name = waiting.pop(0)
+        for need in deck[name].needs if name in deck else ():
+            if need in complete:
+                continue
+            if deck[need].parameters or any(deck.excluded(need, other) for other in complete):
+                reading.both(
+                    f"{name} needs {need}: name it with its parameters, or leave {name} out, or say in its reason what "
+                    f"takes the place of {need}",
+                    f"{name} without {need}",
+                )
+            else:
+                complete[need] = Move.of(need, f"needed by {name}")
+                waiting.append(need)
+    return complete
+
+
+def make_legal(
+    strategy: Strategy, deck: Deck, spec: GpuSpec, precision: str, *, complete: bool = True
+) -> tuple[Strategy, list[str]]:
     """The legal part of a strategy, with the moves it needs, and why the other moves were dropped.
 
-    Of two moves that exclude each other the first stays.
+    Of two moves that exclude each other the first stays.  For strategies that no model planned: needed moves have
+    their default parameters, or with ``complete`` false are left out.
     """
     rank = {move.card: -number for number, move in enumerate(strategy.moves)}
-    merged = merge(strategy, Strategy(), deck, lambda move: float(rank[move.card]))
+    merged = merge(strategy, Strategy(), deck, lambda move: float(rank[move.card]), complete=complete)
     reasons = _faults(strategy, deck, spec, precision)
     dropped = [
         next((reason for reason in reasons if card in reason.split()), f"{card} does not fit")
         for card in sorted(strategy.cards - merged.cards)
     ]
+    if not complete:
+        reading = _Reading()
+        kept = _allowed({move.card: move for move in merged.moves}, deck, spec, precision, reading)
+        return order(Strategy(tuple(kept.values()), strategy.text)), [*dropped, *reading.remarks]
     while faults := _faults(merged, deck, spec, precision):
         dropped.append(faults[0])
         unfit = re.split(r"[\s:]", faults[0], maxsplit=1)[0]
@@ -111,10 +213,10 @@ def _faults(strategy: Strategy, deck: Deck, spec: GpuSpec, precision: str) -> tu
 
 
 def with_remarks(text: str, remarks: Iterable[str]) -> str:
-    """A strategy's text with remarks after it, shortened, on one line so that it cannot be taken for a move."""
-    appended = "; ".join(dict.fromkeys(remarks))
-    kept = one_line(text)[:TEXT_CHARACTERS]
-    return f"{kept} [{appended[:TEXT_CHARACTERS]}]".strip() if appended else kept
+    """A strategy's text with remarks after it, on one line so that it cannot be taken for a move; cuts are marked."""
+    appended = one_line("; ".join(dict.fromkeys(remarks)), TEXT_CHARACTERS)
+    kept = one_line(text, TEXT_CHARACTERS)
+    return f"{kept} [{appended}]".strip() if appended else kept
 
 
 def distinct(strategies: Iterable[Strategy], known: Iterable[Strategy] = ()) -> list[Strategy]:
@@ -140,7 +242,7 @@ def parse_kernel(source: str, stage: str, language: str = CUDA) -> Kernel | Fail
         fault: Failure | None = Failure(stage, "not-text", "the source contains control characters")
     else:
         fault = language_of(kernel).fault(kernel)
-    return kernel if fault is None else replace(fault, stage=stage, log=text[:REASON_CHARACTERS])
+    return kernel if fault is None else replace(fault, stage=stage, log=text[:SHOWN_CHARACTERS])
 
 
 def _encodable(text: str) -> bool:

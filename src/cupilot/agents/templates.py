@@ -13,9 +13,9 @@ from typing import Any
 
 import jinja2
 
-from cupilot.agents.counters import quantity
 from cupilot.agents.token_budget import LINE_CHARACTERS, Section, shortened
 from cupilot.languages import find_language, language_names
+from cupilot.numbers import quantity
 
 FOLDER = Path(__file__).parent / "prompts"
 

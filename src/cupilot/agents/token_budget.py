@@ -116,9 +116,9 @@ def cut_section(section: Section, tokens: int) -> Section:
     return replace(section, items=(*items[:first], mark, *items[last:]))
 
 
-def lines_of(text: str) -> tuple[str, ...]:
+def lines_of(text: str, characters: int = LINE_CHARACTERS) -> tuple[str, ...]:
     """The lines of a text, long ones shortened."""
-    return tuple(shortened(line.rstrip(), LINE_CHARACTERS) for line in text.split("\n"))
+    return tuple(shortened(line.rstrip(), characters) for line in text.split("\n"))
 
 
 def shortened(text: str, characters: int) -> str:

@@ -61,8 +61,8 @@ class Agents(Protocol):
     def generate(self, brief: Brief) -> Kernel:
         """Kernel Generator: a plain, correct first kernel."""
 
-    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
-        """Roofline Prophet: the zone a kernel is in, and what to aim for."""
+    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec, kernel: Kernel | None = None) -> Guidance:
+        """Roofline Prophet: the zone a kernel is in, and what to aim for; ``evaluation`` is that of ``kernel``."""
 
     def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
         """SCE Manager: up to ``count`` first strategies, no two alike."""

@@ -292,8 +292,8 @@ def size_text(size: tuple[int, int, int]) -> str:
     return "x".join(map(str, size))
 
 
-def plural(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+def plural(number: int, noun: str, several: str = "") -> str:
+    return f"{number} {noun if number == 1 else several or f'{noun}s'}"
 
 
 def count(value: float) -> str:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cupilot.evaluation.launch_view import (
     LaunchView,
     MemoryRow,
@@ -31,16 +29,16 @@ HOTTEST = 6
 TEXT, NAME = 100, 60
 
 
-def profile_lines(view: ProfileView, task: Task) -> list[str]:
+def profile_lines(view: ProfileView, task: Task, detailed: int = DETAILED) -> list[str]:
     """Traffic of the whole call, then its launches, the longest in full."""
-    full = [launch for launch in view.longest[:DETAILED] if launch.share >= LEAST_SHARE] or list(view.longest[:1])
+    full = [launch for launch in view.longest[:detailed] if launch.share >= LEAST_SHARE] or list(view.longest[:1])
     others = [launch for launch in view.longest if launch not in full]
     lines = traffic_lines(view, task)
     for launch in full:
-        lines += launch_lines(launch)
+        lines += launch_lines(launch, alone=len(view.launches) == 1)
     lines += [summary_line(launch) for launch in others[:LISTED]]
     if len(others) > LISTED:
-        lines.append(f"and {plural(len(others) - LISTED, 'launch').replace('launchs', 'launches')} more")
+        lines.append(f"and {plural(len(others) - LISTED, 'launch', 'launches')} more")
     lines += [
         f"{step.label}: {duration(step.timing.time_s)}, {percent(step.share)} of the call" for step in view.operations
     ]
@@ -60,17 +58,18 @@ def traffic_lines(view: ProfileView, task: Task) -> list[str]:
     )
     steps = len(view.launches) + len(view.operations)
     gaps = f"; {duration(view.modelled.time_s)} with the gaps between them" if steps > 1 else ""
-    kinds = f"{len(view.launches)} launch{'es' * (len(view.launches) != 1)}"
+    kinds = plural(len(view.launches), "launch", "launches")
     if view.operations:
-        kinds += f" and {plural(len(view.operations), 'fill or copy').replace('copys', 'copies')}"
+        kinds += f" and {plural(len(view.operations), 'fill or copy', 'fills and copies')}"
     return [
         f"{kinds}{gaps}; DRAM: {quantity(read, 'B')} read (arguments once: {quantity(task.input_bytes, 'B')}), "
         f"{quantity(written, 'B')} written (results once: {quantity(task.output_bytes, 'B')})"
     ]
 
 
-def launch_lines(view: LaunchView) -> list[str]:
-    """Everything about one launch."""
+def launch_lines(view: LaunchView, *, alone: bool = False) -> list[str]:
+    """Everything about one launch; one that is ``alone`` has its traffic through DRAM in the line of the call."""
+    rows = [row for row in view.memory if row.bytes and not (alone and row.name.startswith("DRAM"))]
     parts = ", ".join(f"{name} {percent(share)}" for name, share in time_parts(view.timing))
     lines = [
         f"{_name(view)}: {duration(view.timing.time_s)}, {percent(view.share)} of the call, limit {view.timing.limit}",
@@ -78,7 +77,7 @@ def launch_lines(view: LaunchView) -> list[str]:
         occupancy_text(view),
         f"where the time goes: {parts}",
         f"share of the peak rate: {', '.join(unit_text(unit) for unit in view.units)}",
-        *(memory_text(row) for row in view.memory if row.bytes),
+        *map(memory_text, rows),
         *lane_texts(view.launch),
         *filter(None, (waiting_text(view.launch),)),
     ]
@@ -131,7 +130,3 @@ def _name(view: LaunchView) -> str:
 
 def cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def launch_names(views: Sequence[LaunchView]) -> str:
-    return ", ".join(map(_name, views))

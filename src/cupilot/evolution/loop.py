@@ -265,7 +265,7 @@ class Evolution:
         """Where an individual stands; None when the run goes without guidance."""
         if not self.info.guided:
             return None
-        guidance = self.agents.foresee(self.task, individual.evaluation, self.spec)
+        guidance = self.agents.foresee(self.task, individual.evaluation, self.spec, individual.kernel)
         self.ledger.note("guidance", f"{individual.id}: {guidance.sentence}")
         return guidance
 

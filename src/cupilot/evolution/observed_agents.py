@@ -27,9 +27,9 @@ class ObservedAgents:
         with self._writing("generator"):
             return self._agents.generate(brief)
 
-    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
+    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec, kernel: Kernel | None = None) -> Guidance:
         with self._writing("prophet"):
-            return self._agents.foresee(task, evaluation, spec)
+            return self._agents.foresee(task, evaluation, spec, kernel)
 
     def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
         with self._writing("manager"):

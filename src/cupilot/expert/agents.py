@@ -47,7 +47,7 @@ class Expert:
         """Kernel Generator: one thread per independent result."""
         return render(self.space(brief.task, brief.spec), Strategy())
 
-    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
+    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec, kernel: Kernel | None = None) -> Guidance:
         """Roofline Prophet: zone by intensity and time, limit as the timing names it."""
         return foresee(task, evaluation, spec)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cupilot.gpu.spec import GpuSpec
+from cupilot.numbers import duration
 from cupilot.records import Evaluation, Guidance, Task
 from cupilot.strategies import LIMITS
 from cupilot.tasks.roofline_position import LIKELY, roofline_position
@@ -27,7 +28,7 @@ def foresee(task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
     if timing is None:
         return Guidance(at.zone, limit, at.headroom, f"{task_text} The kernel has no time yet; {_aim(limit)}")
     kernel_text = (
-        f"The kernel takes {timing.time_s * 1e3:.4g} ms ({timing.source}), {at.headroom:.2f} times that, "
+        f"The kernel takes {duration(timing.time_s)} ({timing.source}), {at.headroom:.2f} times that, "
         f"and is held back by {WORDS[limit]}; {_aim(limit)}"
     )
     return Guidance(at.zone, limit, at.headroom, f"{task_text} {kernel_text}")

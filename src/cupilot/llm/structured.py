@@ -6,6 +6,7 @@ asked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -45,15 +46,24 @@ class Unparsable:
         return f"the model's replies cannot be used: {'; then: '.join(self.reasons)}"
 
 
-def ask(model: Model, request: Request, shape: type[T]) -> Parsed[T] | Unparsable:
-    """Ask for a record of type ``shape`` (a frozen dataclass, see `cupilot.llm.schema`), at most twice."""
+def ask(
+    model: Model, request: Request, shape: type[T], objection: Callable[[T], str] = lambda value: ""
+) -> Parsed[T] | Unparsable:
+    """Ask for a record of type ``shape`` (a frozen dataclass, see `cupilot.llm.schema`), at most twice.
+
+    ``objection`` says what is wrong with a record, or nothing.  A record that it objects to is asked for once more; it
+    is used after all when the second reply has none.
+    """
     request = replace(request, schema=schema_of(shape))
     first = model.complete(request)
     value, reason = _parse(first, request, shape)
-    if value is not None:
+    if value is not None and not (wrong := objection(value)):
         return Parsed(value, (first,), reason)
+    reason = reason if value is None else wrong
     second = model.complete(_retry(request, first, reason))
-    value, second_reason = _parse(second, request, shape)
+    better, second_reason = _parse(second, request, shape)
+    if better is not None:
+        return Parsed(better, (first, second), reason)
     if value is not None:
         return Parsed(value, (first, second), reason)
     return Unparsable((reason, second_reason), (first, second))

@@ -88,12 +88,13 @@ def default_move(card: str, deck: Deck, reason: str = "") -> Move:
 # --- merging ---------------------------------------------------------------------------------
 
 
-def merge(a: Strategy, b: Strategy, deck: Deck, prefer: Preference) -> Strategy:
+def merge(a: Strategy, b: Strategy, deck: Deck, prefer: Preference, *, complete: bool = True) -> Strategy:
     """All moves of both strategies that can be combined, by preference.
 
     ``prefer`` gives a move's weight and is called once per move; larger is better.  Of two moves of one card the
     heavier wins (``a``'s when equal).  Needed moves are added, from the other parent or with default parameters; a move
-    whose needs are excluded by a heavier move is dropped.
+    whose needs are excluded by a heavier move is dropped.  Without ``complete`` no parameters are made up: of moves
+    that neither strategy has, only those without parameters are added.
     """
     weights: dict[str, float] = {}
     union: dict[str, Move] = {}
@@ -105,20 +106,20 @@ def merge(a: Strategy, b: Strategy, deck: Deck, prefer: Preference) -> Strategy:
             union[move.card], weights[move.card] = move, weight
     kept: dict[str, Move] = {}
     for name in sorted(union, key=lambda card: (-weights[card], card)):
-        closure = _closure(name, union, deck)
+        closure = _closure(name, union, deck, complete)
         everything = {*closure, *kept}
         if not any(deck.excluded(x, y) for x in closure for y in everything):
             kept = {**closure, **kept}
     return order(Strategy(tuple(kept.values()), a.text if a.text == b.text else ""))
 
 
-def _closure(name: str, available: Mapping[str, Move], deck: Deck) -> dict[str, Move]:
+def _closure(name: str, available: Mapping[str, Move], deck: Deck, complete: bool) -> dict[str, Move]:
     """The move and everything it needs, directly or not."""
     found: dict[str, Move] = {}
     waiting = [name]
     while waiting:
         card = waiting.pop()
-        if card in found:
+        if card in found or not (complete or card in available or not deck[card].parameters):
             continue
         found[card] = available[card] if card in available else default_move(card, deck, reason=f"needed by {name}")
         waiting += deck[card].needs if card in deck else ()

@@ -56,13 +56,23 @@ def card_query(
     similar: Sequence[PoolRecord] = (),
 ) -> CardQuery:
     """The query for a task; without guidance, limits and zones do not count."""
-    families = frozenset(found for tag in operator_tags(task) if (found := family(tag)))
+    families = task_families(task)
     if guidance is None:
         return CardQuery(spec.capability, task.precision, families, similar=tuple(similar))
     parts = tuple((name, time_s / timing.time_s) for name, time_s in timing.breakdown) if timing is not None else ()
     return CardQuery(
         spec.capability, task.precision, families, guidance.limit, guidance.zone, parts, tuple(similar)
     )  # fmt: skip
+
+
+def task_families(task: Task) -> frozenset[str]:
+    """The families of a task's operators."""
+    return frozenset(found for tag in operator_tags(task) if (found := family(tag)))
+
+
+def suits(card: Card, families: frozenset[str]) -> bool:
+    """Whether a card is for operators of these families, or for any."""
+    return not card.families or not families or bool(families & frozenset(card.families))
 
 
 def rank_cards(deck: Deck, query: CardQuery) -> tuple[Card, ...]:
@@ -87,14 +97,13 @@ def relevance(card: Card, limit: str, zone: str) -> float:
 
 
 def _fit(card: Card, families: frozenset[str]) -> float:
-    named = frozenset(card.families)
     if not families:
         return 0.0
-    if not named:
+    if not suits(card, families):
+        return OTHER_OPERATORS
+    if not card.families:
         return ANY_OPERATORS
-    if named & (families - {EVERYWHERE}):
-        return FOR_THE_OPERATORS
-    return 0.0 if named & families else OTHER_OPERATORS
+    return FOR_THE_OPERATORS if frozenset(card.families) & (families - {EVERYWHERE}) else 0.0
 
 
 def _paid(card: Card, similar: Sequence[PoolRecord]) -> float:
