@@ -37,6 +37,7 @@ from cupilot.llm import Unparsable
 from cupilot.records import Evaluation, Failure, Guidance, Kernel, Move, Strategy, Task
 from cupilot.strategies import Deck, load_deck, same
 from cupilot.strategies.pool_rank import POOL_SHARE
+from cupilot.strategies.reading import read_strategy
 
 TRIES = 3
 AIM_CHARACTERS = 300
@@ -155,6 +156,11 @@ class LlmAgents:
         if not checked.struck:
             return claimed
         return Strategy(checked.moves, with_remarks(claimed.text, [f"struck {reason}" for reason in checked.struck]))
+
+    def read(self, brief: Brief, kernel: Kernel, evaluation: Evaluation) -> Strategy:
+        """Strategy Translator: what the code shows by the evidence of cards, aligned as a written strategy is."""
+        cards = self._deck.usable(capability=brief.spec.capability, precision=brief.task.precision)
+        return self.align(brief, kernel, read_strategy(kernel, evaluation.profile, cards), evaluation)
 
     # --- Kernel Revisor --------------------------------------------------------------------
 
