@@ -52,6 +52,10 @@ class SlowAgents:
         self._wait()
         return tuple(Strategy((Move.of("first", number=n),)) for n in range(count))
 
+    def read(self, brief: Brief, kernel: Kernel, evaluation: Evaluation) -> Strategy:
+        self._wait()
+        return Strategy()
+
     def cross(self, brief: Brief, rng: Random) -> Strategy:
         self._wait()
         return Strategy((Move.of("child", number=brief.sample),))

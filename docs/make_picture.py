@@ -18,7 +18,7 @@ from cupilot.cli import main as cupilot_main
 from cupilot.cli.search_view import search_view
 from cupilot.cli.terminal_observer import TerminalObserver
 from cupilot.contracts import Step
-from cupilot.evolution.loop import Progress
+from cupilot.evolution.progress import Progress
 from cupilot.evolution.run_state import RunState
 
 COMMAND = "cupilot optimize examples/softmax.py"

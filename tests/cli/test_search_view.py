@@ -14,7 +14,7 @@ from cupilot.cli.search_view import clock_time, search_view, sparkline
 from cupilot.cli.terminal import Terminal
 from cupilot.cli.terminal_observer import TerminalObserver, progress_line
 from cupilot.contracts import REFERENCE, Step
-from cupilot.evolution.loop import Progress
+from cupilot.evolution.progress import Progress
 from cupilot.evolution.run_state import RunState, Work
 from cupilot.records import Budget, Individual, Move, RunInfo, Strategy, Timing
 from cupilot.testing.samples import EVALUATION, INDIVIDUAL, RESULT

@@ -130,6 +130,8 @@ def test_shares_follow_what_pays_and_never_vanish() -> None:
     shares = Shares()
     assert shares.share("cross") == shares.share("mutate") == pytest.approx(0.5)
     for _ in range(200):
+        shares.begin("cross")
+        shares.begin("mutate")
         shares.record("cross", won=True)
         shares.record("mutate", won=False)
     assert shares.share("cross") > 0.75
@@ -138,6 +140,26 @@ def test_shares_follow_what_pays_and_never_vanish() -> None:
     rng = Random(3)
     drawn = [shares.draw(rng) for _ in range(500)]
     assert drawn.count("cross") / 500 == pytest.approx(shares.share("cross"), abs=0.06)
+
+
+def test_a_third_is_crossed_whatever_pays() -> None:
+    shares, rng = Shares(), Random(5)
+    for number in range(1, 301):
+        drawn = shares.draw(rng)
+        shares.begin(drawn)
+        shares.record(drawn, won=drawn == "mutate")
+        assert shares.begun["cross"] >= number / 3
+    assert shares.begun["cross"] < 130, "no more than that"
+
+
+def test_a_crossing_that_became_a_mutation_is_made_up_for() -> None:
+    shares, rng = Shares(), Random(5)
+    for _ in range(30):
+        drawn = shares.draw(rng)
+        shares.begin(drawn)
+        shares.record("mutate", won=True, begun=drawn)
+        assert shares.begun["cross"] == 0
+        assert shares.draw(rng) == "cross"
 
 
 def test_two_threads_share_one_evaluation() -> None:

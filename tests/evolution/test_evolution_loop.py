@@ -29,7 +29,8 @@ from toy import (
 
 from cupilot.contracts import Revision
 from cupilot.errors import CupilotError, MachineError, ModelError
-from cupilot.evolution.loop import Evolution, Progress
+from cupilot.evolution.loop import Evolution
+from cupilot.evolution.progress import Progress
 from cupilot.evolution.store import SqliteStore, create_store, open_store
 from cupilot.records import Evaluation, Failure, Individual, Kernel, RunResult, Strategy, Task, Timing
 from cupilot.testing.samples import SPEC

@@ -17,7 +17,8 @@ from toy import TOY_INFO, TOY_TASK, InlineExecutor, ToyAgents, evaluate_toy
 
 from cupilot.errors import StoreError
 from cupilot.evolution import ledger, loop
-from cupilot.evolution.loop import Evolution, Progress
+from cupilot.evolution.loop import Evolution
+from cupilot.evolution.progress import Progress
 from cupilot.evolution.store import SqliteStore, create_store, open_store
 from cupilot.records import Evaluation, Individual, Kernel, RunResult, Task
 from cupilot.testing.samples import SPEC

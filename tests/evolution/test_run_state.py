@@ -9,8 +9,8 @@ import pytest
 from toy import ToyAgents
 
 from cupilot.contracts import DONE, REFERENCE, Brief, Step
-from cupilot.evolution.loop import Progress
 from cupilot.evolution.observed_agents import ObservedAgents
+from cupilot.evolution.progress import Progress
 from cupilot.evolution.run_state import RunState, Work, fold
 from cupilot.records import Individual, Strategy, Timing
 from cupilot.testing.samples import EVALUATION, FAILED, INDIVIDUAL, INFO, RESULT, SPEC, TASK

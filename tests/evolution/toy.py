@@ -57,6 +57,9 @@ class ToyAgents:
         cards = rng.sample(sorted(GAINS), min(count, len(GAINS)))
         return tuple(strategy(frozenset({card})) for card in cards)
 
+    def read(self, brief: Brief, kernel: Kernel, evaluation: Evaluation) -> Strategy:
+        return strategy(read(kernel))
+
     def cross(self, brief: Brief, rng: Random) -> Strategy:
         cards = brief.parents[0].strategy.cards
         if len(brief.parents) == 2:

@@ -17,7 +17,7 @@ import pytest
 from ui_site import TOKEN, begin_run, field, is_alive, make_run, wait_for
 
 from cupilot.cli import main
-from cupilot.evolution.loop import WHY
+from cupilot.evolution.progress import WHY
 from cupilot.ui.process_manager import tail
 from cupilot.ui.runs import RunsFolder, RunSummary
 

@@ -37,6 +37,7 @@ from cupilot.llm import Unparsable
 from cupilot.records import Evaluation, Failure, Guidance, Kernel, Strategy, Task
 from cupilot.strategies import Deck, load_deck, same
 from cupilot.strategies.pool_rank import POOL_SHARE
+from cupilot.strategies.reading import read_strategy
 
 TRIES = 3
 AIM_CHARACTERS, PROBLEM_CHARACTERS = 400, 1500
@@ -166,6 +167,11 @@ class LlmAgents:
             found = self._ask("translator_align", context, AlignReply)
             report = None if isinstance(found, Failure) else Report(found.moves, found.text)
         return aligned(strategy, report, self._deck, kernel, evaluation.profile)
+
+    def read(self, brief: Brief, kernel: Kernel, evaluation: Evaluation) -> Strategy:
+        """Strategy Translator: what the code shows by the evidence of cards, aligned as a written strategy is."""
+        cards = self._deck.usable(capability=brief.spec.capability, precision=brief.task.precision)
+        return self.align(brief, kernel, read_strategy(kernel, evaluation.profile, cards), evaluation)
 
     # --- Kernel Revisor --------------------------------------------------------------------
 

@@ -54,7 +54,8 @@ def choose_models(name: str | None, model: str | None, roles: list[tuple[str, st
 def show_estimate(asked: SearchOptions, terminal: Terminal) -> dict[str, Any]:
     """Calls, tokens and cost before anything is spent: the most it can come to."""
     from cupilot.agents.call_estimate import plan_calls
-    from cupilot.evolution.loop import ELITE, REVISIONS
+    from cupilot.evolution.loop import REVISIONS
+    from cupilot.evolution.selection import ELITE
     from cupilot.llm import price_usd
 
     models, limits = dict(asked.models), asked.prompt_limits

@@ -27,7 +27,7 @@ from cupilot.evolution.bench_results import (
     recorded_ones,
     write_bench_rows,
 )
-from cupilot.evolution.loop import Progress
+from cupilot.evolution.progress import Progress
 from cupilot.numbers import duration, ratio
 from cupilot.records import Budget, RunInfo, Task, to_plain
 from cupilot.runs import Observer, open_session

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cupilot.cli.commands.evaluate import timing_cells
 from cupilot.cli.terminal import Terminal
-from cupilot.evolution.loop import WHY
+from cupilot.evolution.progress import WHY
 from cupilot.evolution.result import best_file, moves_text, run_report
 from cupilot.numbers import ratio
 from cupilot.records import Individual, RunResult

@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from cupilot.cli.search_view import search_view
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import Step
-from cupilot.evolution.loop import Progress
+from cupilot.evolution.progress import Progress
 from cupilot.evolution.run_state import RunState, fold
 from cupilot.numbers import duration, ratio
 from cupilot.runs import Observer

@@ -27,8 +27,8 @@ class Brief:
 
     ``guidance`` is None when it is switched off (for ablations).  ``parents`` are the individuals to
     start from, the fastest first; before there are any, it is empty.  ``tried`` are attempts on this
-    lineage that failed or did not pay, the newest last; ``similar`` is what worked on similar
-    kernels.  ``sample`` tells apart several answers to one and the same question.
+    lineage that failed or did not pay, each with its evaluation, the newest last; what was repaired is not among them.
+    ``similar`` is what worked on similar kernels.  ``sample`` tells apart several answers to one and the same question.
     """
 
     task: Task
@@ -66,6 +66,9 @@ class Agents(Protocol):
 
     def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
         """SCE Manager: up to ``count`` first strategies, no two alike."""
+
+    def read(self, brief: Brief, kernel: Kernel, evaluation: Evaluation) -> Strategy:
+        """Strategy Translator: the strategy that a kernel of unknown origin realises; empty where none is seen."""
 
     def cross(self, brief: Brief, rng: Random) -> Strategy:
         """SCE Manager: one strategy out of those of the parents (one parent: a mutation)."""

@@ -11,18 +11,22 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from cupilot.contracts import Agents, Brief
+from cupilot.evolution.ranking import MODELLED_TIE, resolution
 from cupilot.evolution.result import moves_text
 from cupilot.records import Evaluation, Failure, Kernel, Strategy
 
 DRAWS = 12  # tries to breed a strategy that was not tried before
+OWN_DRAWS = 2  # of these, with the parents that were chosen
 ANOTHER = 1_000_000  # apart from the samples of all other candidates
-# a correct kernel this much slower than the one it came from is worth a look by the revisor
-REGRESSION = 1.5
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A candidate to be developed; without a strategy, one is bred from the brief's parents."""
+    """A candidate to be developed; without a strategy, one is bred from the brief's parents.
+
+    With ``read``, the strategy is read out of the kernel that is given.  A correct kernel goes to the revisor when it
+    is more than ``repair_slower`` times slower than its fastest parent, and by more than a tie; never with None.
+    """
 
     number: int
     generation: int
@@ -33,6 +37,11 @@ class Assignment:
     kernel: Kernel | None = None
     known: frozenset[str] = frozenset()  # strategies tried so far, in words
     evaluations: int = 2  # the first kernel's, and one for each repair
+    read: bool = False
+    repair_slower: float | None = 1.0
+    tie: float = MODELLED_TIE
+    island: int = 0
+    alternatives: tuple[Brief, ...] = ()  # other parents, for when these give nothing new
 
 
 @dataclass(frozen=True)
@@ -46,20 +55,25 @@ class Attempt:
 
 @dataclass
 class Development:
-    """All attempts at one assignment, and remarks for the record; no attempt when nothing new was bred."""
+    """All attempts at one assignment, and remarks for the record; no attempt when nothing new was bred.
+
+    ``brief`` and ``origin`` are the assignment's, unless its parents gave nothing new and others did.
+    """
 
     assignment: Assignment
+    brief: Brief
+    origin: str
     attempts: list[Attempt] = field(default_factory=list)
     remarks: list[tuple[str, str]] = field(default_factory=list)
 
 
 def develop(assignment: Assignment, agents: Agents, evaluate: Callable[[Kernel], Evaluation], seed: int) -> Development:
     """Carry an assignment through; a failure on the way is part of the result."""
-    development = Development(assignment)
-    brief = assignment.brief
+    development = Development(assignment, assignment.brief, assignment.origin)
     strategy = assignment.strategy
     if strategy is None:
-        strategy = _breed(assignment, agents, Random(f"{seed}/{assignment.number}"))
+        strategy = _breed(development, agents, Random(f"{seed}/{assignment.number}"))
+    brief = development.brief
     if strategy is None:
         development.remarks.append(("nothing-new", f"{assignment.reason}: every strategy drawn was tried before"))
         return development
@@ -70,9 +84,10 @@ def develop(assignment: Assignment, agents: Agents, evaluate: Callable[[Kernel],
         return development
     for left in range(assignment.evaluations - 1, -1, -1):
         evaluation = evaluate(kernel)
-        aligned = agents.align(brief, kernel, strategy, evaluation) if evaluation.correct else strategy
-        development.attempts.append(Attempt(aligned, kernel, evaluation))
-        if left == 0 or not _needs_revision(evaluation, brief):
+        development.attempts.append(
+            Attempt(_aligned(assignment, agents, brief, kernel, strategy, evaluation), kernel, evaluation)
+        )
+        if left == 0 or not _needs_revision(evaluation, assignment, brief):
             break
         revised = agents.revise(brief, kernel, strategy, evaluation)
         if isinstance(revised, Failure):
@@ -85,23 +100,41 @@ def develop(assignment: Assignment, agents: Agents, evaluate: Callable[[Kernel],
     return development
 
 
-def _breed(assignment: Assignment, agents: Agents, rng: Random) -> Strategy | None:
-    """A strategy that was not tried; when crossing only gives known ones, each parent is mutated in turn."""
-    brief, parents = assignment.brief, assignment.brief.parents
+def _breed(development: Development, agents: Agents, rng: Random) -> Strategy | None:
+    """A strategy that was not tried: of the parents, or else of the first alternative that gives one."""
+    assignment = development.assignment
     for draw in range(DRAWS):
-        if draw > 0:  # the same question would get the same answer
-            brief = replace(brief, sample=assignment.brief.sample + draw * ANOTHER)
-        if draw > 1:
-            brief = replace(brief, parents=(parents[draw % len(parents)],))
-        strategy = agents.cross(brief, rng)
+        brief, again = assignment.brief, draw - OWN_DRAWS
+        if again >= 0 and assignment.alternatives:
+            brief = assignment.alternatives[again % len(assignment.alternatives)]
+        # the same question would get the same answer
+        sample = assignment.brief.sample + draw * ANOTHER
+        strategy = agents.cross(replace(brief, sample=sample), rng)
         if moves_text(strategy) not in assignment.known:
+            development.brief = replace(brief, sample=assignment.brief.sample)
+            if brief is not assignment.brief:
+                development.origin = "cross" if len(brief.parents) > 1 else "mutate"
             return strategy
     return None
 
 
-def _needs_revision(evaluation: Evaluation, brief: Brief) -> bool:
+def _aligned(
+    assignment: Assignment, agents: Agents, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation
+) -> Strategy:
+    if not evaluation.correct:
+        return strategy
+    if assignment.read and not strategy.moves:
+        return agents.read(brief, kernel, evaluation)
+    return agents.align(brief, kernel, strategy, evaluation)
+
+
+def _needs_revision(evaluation: Evaluation, assignment: Assignment, brief: Brief) -> bool:
     if not evaluation.correct:
         return True
-    fastest_s = min((one.time_s for one in brief.parents if one.time_s is not None), default=None)
-    timing = evaluation.timing
-    return fastest_s is not None and timing is not None and timing.time_s > REGRESSION * fastest_s
+    timed = [one.evaluation for one in brief.parents if one.time_s is not None]
+    if assignment.repair_slower is None or evaluation.timing is None or not timed:
+        return False
+    fastest = min(timed, key=lambda one: one.timing.time_s if one.timing is not None else 0.0)
+    assert fastest.timing is not None
+    slower = max(assignment.repair_slower, 1.0 + resolution(evaluation, fastest, assignment.tie))
+    return evaluation.timing.time_s > slower * fastest.timing.time_s

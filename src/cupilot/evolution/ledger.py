@@ -10,8 +10,9 @@ from pathlib import Path
 
 from cupilot.contracts import Store
 from cupilot.evolution.development import Attempt, Development
+from cupilot.evolution.ranking import best_of, comparable, is_faster
 from cupilot.evolution.result import moves_text, write_best
-from cupilot.records import Individual, RunInfo, RunResult
+from cupilot.records import Evaluation, Individual, RunInfo, RunResult
 
 
 class Ledger:
@@ -27,6 +28,8 @@ class Ledger:
         self._store = store
         self._folder = folder
         self._kernels: dict[str, int] = {}
+        self._bred_from: dict[int, frozenset[int]] = {}
+        self._best: Individual | None = None
 
     @property
     def first(self) -> Individual:
@@ -35,8 +38,28 @@ class Ledger:
 
     @property
     def best(self) -> Individual:
-        """The fastest so far; of equal ones the earliest."""
-        return min(self.correct, key=fitness)
+        """The fastest so far, or what ties with it and has fewer moves."""
+        if self._best is None:
+            self._best = best_of(self.correct, self.info.tie)
+        return self._best
+
+    def is_faster(self, one: Evaluation, other: Evaluation) -> bool:
+        return is_faster(one, other, self.info.tie)
+
+    def relatives(self, parents: tuple[Individual, ...]) -> tuple[Individual, ...]:
+        """What was made of these parents, or of one of them, and did not pay: failed, or no faster than they are.
+
+        What a repair has superseded is left out.  The newest are last.
+        """
+        ids = {one.id for one in parents}
+        return tuple(
+            one
+            for one in self.all
+            if ids & self._bred_from[one.id]
+            and one.superseded_by is None
+            and not any(self.is_faster(one.evaluation, parent.evaluation) for parent in parents)
+            and one.id not in ids
+        )
 
     def note(self, kind: str, text: str) -> None:
         self._store.note(kind, text)
@@ -46,18 +69,33 @@ class Ledger:
         assignment = development.assignment
         if assignment.strategy is not None:
             self.strategies.add(moves_text(assignment.strategy))
+        attempts = [one for one in development.attempts if self._is_new(one, development.attempts)]
         added: list[Individual] = []
-        for attempt in development.attempts:
-            self.strategies.add(moves_text(attempt.strategy))
-            digest = attempt.kernel.digest
-            if attempt.kernel.source and digest in self._kernels:
-                moves = moves_text(attempt.strategy) or "no move"
-                self.note("duplicate", f"{moves} gives the same kernel as {self._kernels[digest]}")
-                continue
-            added.append(self._keep(development, attempt, added[-1] if added else None))
+        for number, attempt in enumerate(attempts):
+            repair = next((n for n in range(number + 1, len(attempts)) if self._repairs(attempts[n], attempt)), None)
+            superseded = None if repair is None else len(self.all) + repair - number
+            added.append(self._keep(development, attempt, added[-1] if added else None, superseded))
         for kind, text in development.remarks:
             self.note(kind, f"{added[-1].id}: {text}" if added else text)
         return added
+
+    def _is_new(self, attempt: Attempt, attempts: list[Attempt]) -> bool:
+        """Whether its kernel is known neither from before nor from an earlier attempt; if it is, that is noted."""
+        self.strategies.add(moves_text(attempt.strategy))
+        digest = attempt.kernel.digest
+        if not attempt.kernel.source:
+            return True
+        if digest in self._kernels:
+            moves = moves_text(attempt.strategy) or "no move"
+            self.note("duplicate", f"{moves} gives the same kernel as {self._kernels[digest]}")
+            return False
+        return next(one for one in attempts if one.kernel.digest == digest) is attempt
+
+    def _repairs(self, later: Attempt, attempt: Attempt) -> bool:
+        """Whether a later attempt takes the place of one that failed, or that was slow."""
+        if not later.evaluation.correct:
+            return False
+        return not attempt.evaluation.correct or self.is_faster(later.evaluation, attempt.evaluation)
 
     def result(self, stopped: str) -> RunResult:
         folder = "" if self._folder is None else str(self._folder)
@@ -70,25 +108,30 @@ class Ledger:
             write_best(self._folder, result)
         return result
 
-    def _keep(self, development: Development, attempt: Attempt, before: Individual | None) -> Individual:
+    def _keep(
+        self, development: Development, attempt: Attempt, before: Individual | None, superseded_by: int | None
+    ) -> Individual:
         assignment = development.assignment
-        parents = tuple(one.id for one in assignment.brief.parents)
-        origin, reason = assignment.origin, assignment.reason
+        bred_from = tuple(one.id for one in development.brief.parents)
+        parents, origin, reason = bred_from, development.origin, assignment.reason
         if before is not None:
             failure = before.evaluation.failure
             parents, origin = (before.id,), "revise"
             reason = f"repairs the {failure.kind if failure is not None else 'regression'} of {before.id}"
+        elif parents != tuple(one.id for one in assignment.brief.parents):
+            reason = f"{origin} of {', '.join(map(str, parents))}: {reason} gave nothing new"
         individual = Individual(
             len(self.all), assignment.generation, origin, attempt.strategy, attempt.kernel, attempt.evaluation,
-            parents, reason,
+            parents, reason, superseded_by,
         )  # fmt: skip
+        self._bred_from[individual.id] = frozenset(bred_from)
         self._store.add(individual)
         self.all.append(individual)
         if attempt.kernel.source:
             self._kernels[attempt.kernel.digest] = individual.id
             self.evaluations += 1
         if individual.time_s is None:
-            self.failures += 1
+            self.failures += superseded_by is None
         elif self.correct and not comparable(individual, self.first):
             self.note("not-ranked", f"{individual.id}: its time is of another kind than that of the plain kernel")
         else:
@@ -96,25 +139,11 @@ class Ledger:
         return individual
 
     def _rank(self, individual: Individual) -> None:
+        before = self.best if self.correct else None
         self.correct.append(individual)
-        if self.best is individual:
-            self.note("best", f"{individual.id} is the fastest so far: {individual.evaluation.timing}")
+        self._best = None
+        if self.best is not before:
+            # another than the newcomer, if that is faster than what tied with the fastest of before
+            self.note("best", f"{self.best.id} is the best so far: {self.best.evaluation.timing}")
             if self._folder is not None:
                 write_best(self._folder, self.result("running"))
-
-
-def fitness(individual: Individual) -> tuple[float, float, int]:
-    """Smaller is better: time, then how little the limiting unit is used, then age.
-
-    The id makes the order total, so that it never depends on chance.
-    """
-    timing = individual.evaluation.timing
-    assert timing is not None, "only correct individuals are ranked"
-    used = max((seconds for _, seconds in timing.breakdown), default=0.0) / timing.time_s
-    return timing.time_s, -used, individual.id
-
-
-def comparable(one: Individual, other: Individual) -> bool:
-    """Modelled, measured and recorded times, and times of different devices, are never ranked together."""
-    left, right = one.evaluation.timing, other.evaluation.timing
-    return left is not None and right is not None and (left.source, left.device) == (right.source, right.device)

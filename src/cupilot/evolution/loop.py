@@ -1,7 +1,10 @@
 """Strategy-coordinated evolution: strategies are crossed, kernels are written from them.
 
-One run: a plain kernel, a first population of strategies, then generations of crossing and mutating; several epochs of
-that, each starting from the best so far.  Everything that costs or decides is passed in.
+One run: a plain kernel, a first population of strategies, then children of those; several epochs of that, each starting
+from the best so far.  Everything that costs or decides is passed in.
+
+The population is in a steady state: a child is begun when a result was taken, from the population as it then is, so
+that it is bred from what has been evaluated.  A generation is a number of children.
 
 Candidates are developed several at a time (see `development`), but all choices are made here, in one thread: results
 are taken in the order of submission, and a new candidate is begun when `in_flight` are under way, knowing exactly the
@@ -23,10 +26,12 @@ from cupilot.errors import ModelError, NoKernel
 from cupilot.evolution.budget import Spending
 from cupilot.evolution.development import Assignment, Development, develop
 from cupilot.evolution.evaluation_cache import EvaluationCache
-from cupilot.evolution.ledger import Ledger, fitness
-from cupilot.evolution.operators import Shares
+from cupilot.evolution.ledger import Ledger
+from cupilot.evolution.operators import OPERATORS, Shares
+from cupilot.evolution.progress import WHY, Progress
+from cupilot.evolution.ranking import ranked
 from cupilot.evolution.result import moves_text
-from cupilot.evolution.selection import mate, survivors, tournament
+from cupilot.evolution.selection import ELITE, Population
 from cupilot.gpu.spec import GpuSpec
 from cupilot.llm import OverBudget
 from cupilot.records import (
@@ -45,48 +50,21 @@ from cupilot.records import (
 )
 from cupilot.threads import DaemonThreads, wait_for
 
-ELITE = 2
 REVISIONS = 1
 NEAR_LIMIT = 1.05
-LEAST_GAIN = 0.001
+"""A kernel this close to the attainable limit ends the search: the limit itself, made of the bandwidths and rates that
+measured kernels reach, is not known better, and what is left to gain is little more than a tie."""
 FRUITLESS = 2  # generations' worth of candidates that brought nothing new
+OTHER_PAIRS = 2  # to cross, or single ones to mutate, when those that were chosen give nothing new
+LEAST_ISLAND = 3  # members of an island: fewer leave nothing to choose from
 REMEMBERED = 5  # attempts of a lineage that a role is told about
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What an observer is told; ``kind`` is ``plain``, ``begun``, ``individual``, ``generation`` or ``stopping``.
-
-    ``individual`` is the newest, where the event is about one; ``population`` are the fastest that parents are chosen
-    from.  ``begun`` and ``taken`` count candidates, ``spent`` has the budget's words.
-    """
-
-    kind: str
-    generation: int
-    result: RunResult
-    left: str = ""
-    individual: Individual | None = None
-    population: tuple[Individual, ...] = ()
-    begun: int = 0
-    taken: int = 0
-    spent: tuple[tuple[str, float], ...] = ()
-
-
-WHY = {
-    "generations": "all generations were done",
-    "plateau": "no gain for several generations",
-    "limit": "the best kernel is within 5 % of the task's attainable limit on this device",
-    "exhausted": "no strategy was found that had not been tried",
-    "budget": "the budget is spent",
-    "interrupted": "interrupted by the user",
-}
 
 
 @dataclass(kw_only=True)
 class Evolution:
     """One search for a faster kernel: what it works with, and how far it has come; `run` carries it out.
 
-    Seed, population, generations, epochs and guidance are those of ``info``.  ``threads`` develop candidates, at most
+    What a run is asked for is in ``info``.  ``threads`` develop candidates, at most
     ``info.in_flight`` at a time; ``executor`` evaluates their kernels.  Both, and the ``store``, stay the caller's.
     ``folder`` receives the best kernel whenever there is a better one.  ``limit_s`` is the least time that is
     attainable.  ``recall`` returns pool records similar to a task, given the plain kernel's evaluation;
@@ -122,18 +100,21 @@ class Evolution:
     stale: int = field(init=False, default=0)
     fruitless: int = field(init=False, default=0)  # candidates in a row that brought nothing new
     placed: Guidance | None = field(init=False, default=None)  # where the plain kernel stands
-    population: tuple[Individual, ...] = field(init=False, default=())
-    newcomers: list[Individual] = field(init=False, default_factory=list)  # taken since the last selection
+    islands: list[Population] = field(init=False, default_factory=list)
+    alternatives: tuple[Brief, ...] = field(init=False, default=())  # for the next child
+    newcomers: list[tuple[int, Individual]] = field(init=False, default_factory=list)  # not in a population yet
 
     def __post_init__(self) -> None:
+        count = min(self.info.islands, max(1, self.info.population // LEAST_ISLAND))
+        self.islands = [Population(max(1, self.info.population // count), self.info.tie) for _ in range(count)]
         self.ledger = Ledger(self.info, self.store, self.folder)
         self.evaluate = EvaluationCache(self.executor, self.request, self.spending, self.known)
 
     def run(self) -> RunResult:
         """Search until all epochs are done, or until there is a reason to stop.
 
-        Reasons are several generations without a gain, a time within 5 % of ``limit_s``, no new strategy, a spent
-        budget, and Ctrl-C, which keeps the best so far.  A plain kernel that fails is `NoKernel`: there is
+        Reasons are several generations without a gain beyond a tie, a time within 5 % of ``limit_s``, no new strategy,
+        a spent budget, and Ctrl-C, which keeps the best so far.  A plain kernel that fails is `NoKernel`: there is
         nothing to start from.
         """
         try:
@@ -174,7 +155,9 @@ class Evolution:
     def start(self, plain: Kernel) -> None:
         """Evaluate the plain kernel; it must be correct, or else the fallback."""
         brief = Brief(self.task, self.spec)
-        self.submit("plain", brief, "the plain kernel, to start from", Strategy(), plain)
+        given = self.info.kernel is not None
+        reason = "the user's kernel, to start from" if given else "the plain kernel, to start from"
+        self.submit("plain", brief, reason, Strategy(), plain, read=given)
         self.take()
         if not self.ledger.correct and (fallback := self.fallback_kernel(self.task)) is not None:
             self.submit("plain", brief, "the agents' plain kernel failed: a built-in one", Strategy(), fallback)
@@ -183,7 +166,8 @@ class Evolution:
             failure = self.ledger.all[0].evaluation.failure
             why = "it was not timed" if failure is None else f"{failure.stage}, {failure.kind}: {failure.message}"
             raise NoKernel(f"the plain kernel for {self.task.name} failed ({why}); there is nothing to start from")
-        self.population = (self.ledger.first,)
+        self.newcomers = [(island, self.ledger.first) for island in range(len(self.islands))]
+        self.settle()
         self.report("plain", 0, self.ledger.first)
 
     def run_epochs(self) -> str:
@@ -196,6 +180,7 @@ class Evolution:
                 self.ledger.note("budget", str(error))
                 stopped = "budget"
                 self.salvage()
+            self.tell_population()
             self.report("generation", self.shown)
             self.shown += 1
             self.remember(self.ledger.first, self.ledger.best, self.placed)
@@ -204,27 +189,41 @@ class Evolution:
         return "generations"
 
     def epoch(self, epoch: int) -> str:
-        """A first population and its generations; returns why the run is to end, if it is.
+        """A first population and its children; returns why the run is to end, if it is.
 
-        Generations are not waited for: the first children of one are begun while the last of the one
-        before are under way, so that neither agents nor device stand idle.
+        Nothing is waited for in between: children are begun while the last of the first population are under way, so
+        that neither agents nor device stand idle.
         """
         guidance = self.guidance(self.ledger.best)
         self.placed = self.placed or guidance
+        if epoch:
+            self.migrate()
         for round_ in range(self.info.generations + 1):
             self.generation = epoch * (self.info.generations + 1) + round_
             if stopped := self.over():
                 return stopped
-            before = fitness(self.ledger.best)[0]
+            before = self.ledger.best
+            if round_ == 1:  # nothing is bred before half of the first population is known
+                self.drain(to=self.info.population // 2)
             first = round_ == 0
             proposals = self.initial(epoch, guidance) if first else self.children()
             if stopped := self.breed(proposals, self.info.population if first else self.offspring):
                 return stopped
-            if round_ == self.info.generations:
+            if round_ == self.info.generations or not self.info.steady:
                 self.drain()
-            self.select()
-            self.stale = 0 if fitness(self.ledger.best)[0] < before * (1 - LEAST_GAIN) else self.stale + 1
+                self.settle()
+            gained = self.ledger.is_faster(self.ledger.best.evaluation, before.evaluation)
+            self.stale = 0 if gained else self.stale + 1
         return "limit" if self.near() else ""
+
+    def migrate(self) -> None:
+        """The best of each island goes to the next as well."""
+        best = [island.members[0] for island in self.islands]
+        for place, one in enumerate(best if len(best) > 1 else ()):
+            there = (place + 1) % len(best)
+            if all(one.id != member.id for member in self.islands[there].members):
+                self.newcomers.append((there, one))
+        self.settle()
 
     @property
     def offspring(self) -> int:
@@ -236,7 +235,8 @@ class Evolution:
         return "plateau" if self.stale >= self.info.patience else ""
 
     def near(self) -> bool:
-        return self.limit_s is not None and fitness(self.ledger.best)[0] <= NEAR_LIMIT * self.limit_s
+        best_s = self.ledger.best.time_s
+        return self.limit_s is not None and best_s is not None and best_s <= NEAR_LIMIT * self.limit_s
 
     def breed(self, proposals: Iterator[tuple[str, Brief, str, Strategy | None]], count: int) -> str:
         """Begin up to ``count`` candidates, taking the oldest when enough are under way."""
@@ -255,8 +255,9 @@ class Evolution:
                 return "exhausted"
         return ""
 
-    def drain(self) -> None:
-        while self.pending:
+    def drain(self, to: int = 0) -> None:
+        """Take results until only so many candidates are under way."""
+        while len(self.pending) > to:
             self.take()
 
     # --- what is tried ---------------------------------------------------------------------
@@ -283,52 +284,56 @@ class Evolution:
         guidance = self.guidance(self.ledger.best)
         while True:
             rng = Random(f"{self.info.seed}/parents {self.number}")
-            parents = self.parents(rng)
+            parents, *others = self.parents(rng)
             origin = "cross" if len(parents) == 2 else "mutate"
             aim = f"; limit: {guidance.limit}" if guidance is not None else ""
+            self.alternatives = tuple(self.brief(other, guidance) for other in others)
             yield origin, self.brief(parents, guidance), f"{origin} of {_ids(parents)}{aim}", None
 
-    def parents(self, rng: Random) -> tuple[Individual, ...]:
-        first = tournament(self.population, rng)
-        if self.shares.draw(rng) == "mutate":
-            return (first,)
-        second = mate(first, self.population, rng)
-        return (first,) if second is None else tuple(sorted((first, second), key=fitness))
+    def parents(self, rng: Random) -> list[tuple[Individual, ...]]:
+        """Of the island whose turn it is, one to mutate or two to cross, the best first; then whom to take instead when
+        nothing new comes of them: for a crossing other pairs, then single ones."""
+        island = self.islands[self.number % len(self.islands)]
+        first = island.parent(rng)
+        found: list[tuple[Individual, ...]] = []
+        if self.shares.draw(rng) == "cross":
+            for one in (first, *(island.parent(rng) for _ in range(OTHER_PAIRS))):
+                second = island.mate(one, rng)
+                if second is not None:
+                    found.append(tuple(ranked((one, second), self.info.tie)))
+                    island.crossed.add(frozenset((one.id, second.id)))
+        return [*found, (first,), *((island.parent(rng),) for _ in range(OTHER_PAIRS))]
 
     def brief(
         self, parents: tuple[Individual, ...], guidance: Guidance | None, similar: tuple[PoolRecord, ...] = ()
     ) -> Brief:
-        ids = {one.id for one in parents}
-        fastest_s = min(one.time_s or 0.0 for one in parents)
-        tried = [
-            one for one in self.ledger.all if ids & set(one.parents) and (one.time_s is None or one.time_s > fastest_s)
-        ]
-        return Brief(self.task, self.spec, guidance, parents, tuple(tried[-REMEMBERED:]), similar, self.number)
+        tried = self.ledger.relatives(parents)[-REMEMBERED:]
+        return Brief(self.task, self.spec, guidance, parents, tried, similar, self.number)
 
-    def select(self) -> None:
-        """The next parents, out of the last ones and what was made of them."""
-        ranked = {one.id for one in self.ledger.correct}
-        known = {one.id for one in self.population}
-        pool = [*self.population, *(one for one in self.newcomers if one.id in ranked - known)]
+    def settle(self) -> None:
+        """Let those that were taken into the populations; what a repair has superseded stays out."""
+        for place, one in self.newcomers:
+            if one.superseded_by is None:
+                self.islands[place].admit(one, Random(f"{self.info.seed}/admit {one.id}/{place}"))
         self.newcomers.clear()
-        rng = Random(f"{self.info.seed}/select {self.generation}")
-        self.population = survivors(pool, self.info.population, ELITE, rng)
-        elite, rest = self.population[:ELITE], self.population[ELITE:]
-        text = f"generation {self.generation}: {_ids(elite)} as the fastest"
-        text += f", {_ids(rest)} by tournament" if rest else ""
-        self.ledger.note("select", f"{text}; shares: {self.shares}")
 
     # --- candidates under way --------------------------------------------------------------
 
     def submit(
-        self, origin: str, brief: Brief, reason: str, strategy: Strategy | None, kernel: Kernel | None = None
-    ) -> None:
+        self, origin: str, brief: Brief, reason: str, strategy: Strategy | None, kernel: Kernel | None = None,
+        *, read: bool = False,
+    ) -> None:  # fmt: skip
+        info = self.info
         assignment = Assignment(
             self.number, self.generation, origin, brief, reason, strategy, kernel, frozenset(self.ledger.strategies),
-            self.spending.reserve(1 + REVISIONS),
+            self.spending.reserve(1 + REVISIONS), read, info.repair_slower, info.tie, self.number % len(self.islands),
+            self.alternatives,
         )  # fmt: skip
+        self.alternatives = ()
         self.number += 1
-        future = self.threads.submit(develop, assignment, self.agents, self.evaluate, self.info.seed)
+        if origin in OPERATORS:
+            self.shares.begin(origin)
+        future = self.threads.submit(develop, assignment, self.agents, self.evaluate, info.seed)
         self.pending.append((assignment, future))
         if self.ledger.correct:
             self.report("begun", self.shown)
@@ -339,6 +344,7 @@ class Evolution:
         wait_for(future)
         development = future.result()
         if assignment.generation > self.shown:  # the first of a generation: the one before is complete
+            self.tell_population()
             self.report("generation", self.shown)
             self.shown = assignment.generation
         before = self.ledger.evaluations
@@ -347,16 +353,30 @@ class Evolution:
         added = self.ledger.admit(development)
         self.admitting = False
         self.spending.give_back(assignment.evaluations - (self.ledger.evaluations - before))
-        self.newcomers += added
         self.fruitless = 0 if added else self.fruitless + 1
-        if assignment.origin in ("cross", "mutate"):
-            parent_s = min((one.time_s or 0.0 for one in assignment.brief.parents), default=0.0)
-            self.shares.record(
-                assignment.origin, any(one.time_s is not None and one.time_s < parent_s for one in added)
-            )
+        self.count(development, added)
+        if self.islands[0].members:  # the plain kernel is there
+            rankable = {one.id for one in self.ledger.correct}
+            self.newcomers += [(assignment.island, one) for one in added if one.id in rankable]
+            if self.info.steady:
+                self.settle()
         for individual in added:
             if self.ledger.correct:
                 self.report("individual", assignment.generation, individual)
+
+    def count(self, development: Development, added: Sequence[Individual]) -> None:
+        """A child that is faster than its parents pays for the way it was made."""
+        begun, parents = development.assignment.origin, development.brief.parents
+        if begun in OPERATORS:
+            won = any(
+                all(self.ledger.is_faster(one.evaluation, parent.evaluation) for parent in parents) for one in added
+            )
+            self.shares.record(development.origin, won, begun)
+
+    def tell_population(self) -> None:
+        members = " | ".join(_ids(island.members) for island in self.islands)
+        text = f"population after generation {self.shown}, the best first: {members}"
+        self.ledger.note("select", f"{text}; shares: {self.shares}")
 
     def report(self, kind: str, generation: int, individual: Individual | None = None) -> None:
         """Tell the observer; nothing here depends on whether there is one."""
@@ -368,9 +388,10 @@ class Evolution:
         )  # fmt: skip
 
     def fastest(self) -> tuple[Individual, ...]:
-        """Those that parents are chosen from now, and the newcomers among which the next are chosen."""
-        ids = {one.id for one in (*self.population, *self.newcomers)}
-        return tuple(sorted((one for one in self.ledger.correct if one.id in ids), key=fitness)[: self.info.population])
+        """Those that parents are chosen from now, and the newcomers of a generation that is waited for; best first."""
+        members = [one for island in self.islands for one in island.members]
+        known = {one.id: one for one in (*members, *(one for _, one in self.newcomers))}
+        return tuple(ranked([*known.values()], self.info.tie)[: self.info.population])
 
     # --- ending early ----------------------------------------------------------------------
 

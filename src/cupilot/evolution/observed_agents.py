@@ -35,6 +35,10 @@ class ObservedAgents:
         with self._writing("manager"):
             return self._agents.initialize(brief, count, rng)
 
+    def read(self, brief: Brief, kernel: Kernel, evaluation: Evaluation) -> Strategy:
+        with self._writing("translator"):
+            return self._agents.read(brief, kernel, evaluation)
+
     def cross(self, brief: Brief, rng: Random) -> Strategy:
         with self._writing("manager"):
             return self._agents.cross(brief, rng)

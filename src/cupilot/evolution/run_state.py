@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cupilot.contracts import DONE, REFERENCE, Step
-from cupilot.evolution.loop import ELITE, Progress
+from cupilot.evolution.progress import Progress
+from cupilot.evolution.selection import ELITE
 from cupilot.records import Individual, RunInfo, RunResult
 
 

@@ -21,6 +21,7 @@ from cupilot.expert.space import Space
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Evaluation, Failure, Guidance, Kernel, Move, Strategy, Task
 from cupilot.strategies import Deck, load_deck
+from cupilot.strategies.reading import read_strategy
 
 # messages of ptxas and of the runtime about a kernel that needs more than the device has
 _TOO_LARGE = re.compile(r"shared (data|memory)|too many resources|out of resources|registers", re.IGNORECASE)
@@ -54,6 +55,12 @@ class Expert:
     def initialize(self, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
         """SCE Manager: what worked on similar tasks, the recipe's starting points, then coverage of the space."""
         return crossover.initialize(self.space(brief.task, brief.spec), brief, count, rng)
+
+    def read(self, brief: Brief, kernel: Kernel, evaluation: Evaluation) -> Strategy:
+        """Strategy Translator: the moves of the task's recipe that the code shows, made legal."""
+        space = self.space(brief.task, brief.spec)
+        seen = read_strategy(kernel, evaluation.profile, [space.deck.card(card) for card in space.cards])
+        return space.effective(space.repair(seen))
 
     def cross(self, brief: Brief, rng: Random) -> Strategy:
         """SCE Manager: a legal strategy from those of the parents; the fastest parent has the most weight."""

@@ -20,17 +20,22 @@ CAPABILITY = 8.0
 
 @dataclass(frozen=True)
 class Space:
-    """See the module's docstring.  All methods are pure functions of problem, deck and compute capability."""
+    """See the module's docstring.  All methods are pure functions of problem, deck and compute capability.
+
+    ``only`` leaves out all other cards, for searches in a part of the strategies.
+    """
 
     problem: Problem
     deck: Deck
     capability: float = CAPABILITY
+    only: frozenset[str] | None = None
 
     @property
     def cards(self) -> tuple[str, ...]:
         """The recipe's cards that the task's precision and the device allow."""
         known = (move.card for move in self.problem.recipe.moves)
-        return tuple(card for card in known if self._allowed_precision(card) and self.capable(card))
+        kept = (card for card in known if self.only is None or card in self.only)
+        return tuple(card for card in kept if self._allowed_precision(card) and self.capable(card))
 
     def capable(self, card: str) -> bool:
         """Whether the device has what the card uses."""

@@ -15,7 +15,8 @@ class Individual:
     """A strategy, the kernel it became, what came of it, and where it came from.
 
     ``origin`` is how it was made (``plain``, ``initial``, ``cross``, ``mutate``, ``revise``);
-    ``parents`` are ids; ``reason`` says why in one sentence.
+    ``parents`` are ids; ``reason`` says why in one sentence.  ``superseded_by`` is the id of its repair, where that
+    worked: such an individual is no failure of the search.
     """
 
     id: int
@@ -26,6 +27,7 @@ class Individual:
     evaluation: Evaluation
     parents: tuple[int, ...] = ()
     reason: str = ""
+    superseded_by: int | None = None
 
     @property
     def time_s(self) -> float | None:
@@ -70,6 +72,11 @@ class RunInfo:
     ``models`` are (role, name) pairs of LLM agents, ``kernel`` is a first kernel given by the user,
     ``precision`` what the task may compute in, ``gpu`` the name of the device's `GpuSpec`, which ``cuda:0`` does not
     tell; empty in runs of old.  ``require`` names what kernels must hold for (`records.scope`).
+
+    A correct kernel is repaired when it is more than ``repair_slower`` times slower than its parent; never with None.
+    ``islands`` are populations of their own that exchange their best at each epoch.  ``tie`` is the relative difference
+    of modelled times that counts as none.  ``steady`` breeds a child whenever a result is in; without it, generations
+    are waited for.
     """
 
     task: str
@@ -92,6 +99,10 @@ class RunInfo:
     precision: str = "fp32"
     gpu: str = ""
     require: tuple[str, ...] = SEARCH_REQUIREMENTS
+    repair_slower: float | None = 1.0
+    islands: int = 1
+    tie: float = 0.02
+    steady: bool = True
 
 
 @dataclass(frozen=True)

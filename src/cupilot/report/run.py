@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from cupilot.errors import DeviceError, StoreError
-from cupilot.evolution.ledger import comparable, fitness
-from cupilot.evolution.loop import WHY
+from cupilot.evolution.progress import WHY
+from cupilot.evolution.ranking import best_of, comparable
 from cupilot.evolution.store import FILE, read_store
 from cupilot.gpu import GpuSpec, load_spec
 from cupilot.llm.call_log import SqliteCallLog
@@ -57,7 +57,8 @@ class Run:
 
     @cached_property
     def best(self) -> Individual | None:
-        return min(self.ranked, key=fitness, default=None)
+        """The fastest, or the simplest of those that tie with it; as the search has it."""
+        return best_of(self.ranked, self.info.tie) if self.ranked and self.info is not None else None
 
     @cached_property
     def evaluations(self) -> int:
@@ -65,7 +66,8 @@ class Run:
 
     @cached_property
     def failed(self) -> tuple[Individual, ...]:
-        return tuple(one for one in self.individuals if one.time_s is None)
+        """Those without a time that were not repaired."""
+        return tuple(one for one in self.individuals if one.time_s is None and one.superseded_by is None)
 
     @property
     def why(self) -> str:

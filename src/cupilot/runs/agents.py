@@ -17,7 +17,8 @@ EVERY_ROLE = "all"
 REPLAY = "replay/"
 IN_FLIGHT = 4
 LLM_IN_FLIGHT = 12
-"""Candidates in flight with LLM agents: replies take long (benchmarks/scheduling.py: the device is never idle)."""
+"""Candidates in flight with LLM agents: replies take long (benchmarks/scheduling.py: the device is never idle).  With
+both, at most half the population."""
 
 Models = tuple[tuple[str, str], ...]
 Spent = Callable[[], tuple[int, float]]

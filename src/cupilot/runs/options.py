@@ -50,7 +50,10 @@ class SearchOptions:
     ``device`` is a full name such as ``virtual:a100-80gb``.  ``folder`` is the run's; None is ``runs/<task>-<n>`` with
     the next free number.  ``models`` are (role, model) pairs; without any, the built-in expert plays the agents.
     ``kernel`` replaces the agents' plain kernel.  ``in_flight`` candidates are developed at a time; None chooses by the
-    agents.  ``guided`` and ``pooled`` switch the roofline's guidance and the pool.  ``pool`` is the file of strategies
+    agents, and at most half the population, so that children are bred from what was evaluated.  ``islands`` are
+    populations of their own within ``population``.  Correct kernels that are more than ``repair_slower`` times slower
+    than their parent are repaired; None: never.  ``guided`` and ``pooled`` switch the roofline's guidance and the
+    pool.  ``pool`` is the file of strategies
     to ask and to feed; None is the user's own.  ``replay`` is the folder of a run whose recorded calls answer instead
     of a model.  ``require`` names what kernels must hold for; None is the task and special values, and for the expert,
     whose kernels are general, any shape too.
@@ -67,6 +70,8 @@ class SearchOptions:
     epochs: int = 1
     patience: int = 3
     in_flight: int | None = None
+    islands: int = 1
+    repair_slower: float | None = 1.0
     guided: bool = True
     pooled: bool = True
     timeout_s: float = 60.0
@@ -88,7 +93,9 @@ class SearchOptions:
             generations=self.generations,
             version=__version__,
             epochs=self.epochs,
-            in_flight=self.in_flight or (LLM_IN_FLIGHT if self.models else IN_FLIGHT),
+            in_flight=self.in_flight or min(LLM_IN_FLIGHT if self.models else IN_FLIGHT, max(1, self.population // 2)),
+            islands=self.islands,
+            repair_slower=self.repair_slower,
             guided=self.guided,
             pooled=self.pooled,
             patience=self.patience,

@@ -12,8 +12,9 @@ from cupilot import __version__
 from cupilot.contracts import Agents, Brief, Device, Executor, ExecutorOptions, Preparing, Step, Store, Watch
 from cupilot.errors import StoreError, UnmatchedTask
 from cupilot.evolution.budget import Spending
-from cupilot.evolution.loop import Evolution, Progress
+from cupilot.evolution.loop import Evolution
 from cupilot.evolution.observed_agents import ObservedAgents
+from cupilot.evolution.progress import Progress
 from cupilot.evolution.result import replace_file
 from cupilot.evolution.run_state import RunState
 from cupilot.evolution.store import create_store, discard_store, next_folder, open_store

@@ -88,6 +88,14 @@ class AgentsContract:
     def test_initialize_works_without_guidance(self, agents: Agents, start: Brief) -> None:
         assert agents.initialize(replace(start, guidance=None), 4, Random(5))
 
+    def test_read_gives_a_strategy_and_always_the_same(
+        self, agents: Agents, brief: Brief, evaluation: Evaluation
+    ) -> None:
+        kernel = brief.parents[0].kernel
+        read = agents.read(replace(brief, parents=()), kernel, evaluation)
+        assert isinstance(read, Strategy)
+        assert agents.read(replace(brief, parents=()), kernel, evaluation) == read
+
     @pytest.mark.parametrize("count", [1, 2], ids=["mutate", "cross"])
     @pytest.mark.parametrize("guided", [True, False], ids=["guided", "unguided"])
     def test_cross_depends_on_the_generator_only(self, agents: Agents, brief: Brief, count: int, guided: bool) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from threading import Lock
 
 from cupilot.errors import StoreError
-from cupilot.evolution.ledger import fitness
-from cupilot.evolution.loop import WHY
+from cupilot.evolution.progress import WHY
+from cupilot.evolution.ranking import WIDEST_TIE, best_of
 from cupilot.evolution.result import moves_text
 from cupilot.evolution.store import FILE, LOG, SqliteStore, read_store
 from cupilot.records import Individual, Outline, RunInfo, Timing
@@ -196,7 +196,9 @@ def _best(store: SqliteStore, ranked: tuple[Outline, ...]) -> BestKernel | None:
     if not ranked:
         return None
     fastest_s = min(each.time_s for each in ranked if each.time_s is not None)
-    best: Individual = min((store.individual(each.id) for each in ranked if each.time_s == fastest_s), key=fitness)
+    # no tie is wider: the others' records need not be read
+    near = [each.id for each in ranked if each.time_s is not None and each.time_s * (1.0 - WIDEST_TIE) <= fastest_s]
+    best: Individual = best_of(map(store.individual, near), store.info().tie)
     evaluation = best.evaluation
     assert evaluation.timing is not None, "ranked individuals have a time"
     return BestKernel(

@@ -53,8 +53,16 @@ def configure(parser: ArgumentParser) -> None:
     add_json(parser)
     add_jobs(parser)
     parser.add_argument(
-        "--in-flight", metavar="N", type=positive, help="candidates developed at a time (4, with LLM agents 12)"
+        "--in-flight", metavar="N", type=positive,
+        help="candidates developed at a time (half the population, at most 4, with LLM agents 12)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--islands", metavar="N", type=positive, default=1, help="populations that exchange their best each epoch (1)"
     )
+    parser.add_argument(
+        "--repair-slower", metavar="X", type=slowdown, default=1.0,
+        help="repair correct kernels more than X times slower than their parent, or never (1: whenever it is no tie)",
+    )  # fmt: skip
     parser.add_argument("--timeout", metavar="S", type=seconds, default=TIMEOUT_S, help="for one candidate (60)")
     add_require(parser, SEARCH_REQUIREMENTS)
     parser.add_argument("--no-roofline", action="store_true", help="search without the roofline's guidance")
@@ -90,6 +98,8 @@ def run(options: Namespace, terminal: Terminal) -> int:
         epochs=options.epochs,
         patience=options.patience,
         in_flight=options.in_flight,
+        islands=options.islands,
+        repair_slower=options.repair_slower,
         guided=not options.no_roofline,
         pooled=not options.no_pool,
         timeout_s=options.timeout,
@@ -107,6 +117,11 @@ def run(options: Namespace, terminal: Terminal) -> int:
     result = optimize(asked, settings_of(options), TerminalObserver(terminal))
     show_result(result, terminal, path, options.device)
     return 0
+
+
+def slowdown(text: str) -> float | None:
+    """An argument that is a factor, or never."""
+    return None if text == "never" else amount(text)
 
 
 def run_folder(out: str | None) -> Path | None:
