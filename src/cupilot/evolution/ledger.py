@@ -12,6 +12,7 @@ from cupilot.contracts import Store
 from cupilot.evolution.development import Attempt, Development
 from cupilot.evolution.result import moves_text, write_best
 from cupilot.records import Individual, RunInfo, RunResult
+from cupilot.records.turn import NO_TOOLS
 
 
 class Ledger:
@@ -21,6 +22,7 @@ class Ledger:
         self.info = info
         self.evaluations = 0
         self.failures = 0
+        self.tools = NO_TOOLS
         self.all: list[Individual] = []
         self.correct: list[Individual] = []
         self.strategies: set[str] = set()
@@ -49,6 +51,7 @@ class Ledger:
         added: list[Individual] = []
         for attempt in development.attempts:
             self.strategies.add(moves_text(attempt.strategy))
+            self.tools = self.tools.plus(attempt.turns)
             digest = attempt.kernel.digest
             if attempt.kernel.source and digest in self._kernels:
                 moves = moves_text(attempt.strategy) or "no move"
@@ -61,7 +64,9 @@ class Ledger:
 
     def result(self, stopped: str) -> RunResult:
         folder = "" if self._folder is None else str(self._folder)
-        return RunResult(self.info, self.first, self.best, self.evaluations, self.failures, stopped, folder)
+        return RunResult(
+            self.info, self.first, self.best, self.evaluations, self.failures, stopped, folder, self.tools
+        )  # fmt: skip
 
     def finish(self, stopped: str) -> RunResult:
         result = self.result(stopped)
@@ -80,7 +85,7 @@ class Ledger:
             reason = f"repairs the {failure.kind if failure is not None else 'regression'} of {before.id}"
         individual = Individual(
             len(self.all), assignment.generation, origin, attempt.strategy, attempt.kernel, attempt.evaluation,
-            parents, reason,
+            parents, reason, attempt.turns,
         )  # fmt: skip
         self._store.add(individual)
         self.all.append(individual)

@@ -8,6 +8,7 @@ from cupilot.records.evaluation import Evaluation
 from cupilot.records.kernel import Kernel
 from cupilot.records.scope import SEARCH_REQUIREMENTS
 from cupilot.records.strategy import Strategy
+from cupilot.records.turn import NO_TOOLS, ONE_TURN, ToolBudget, ToolTotals, Turn
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Individual:
     """A strategy, the kernel it became, what came of it, and where it came from.
 
     ``origin`` is how it was made (``plain``, ``initial``, ``cross``, ``mutate``, ``revise``);
-    ``parents`` are ids; ``reason`` says why in one sentence.
+    ``parents`` are ids; ``reason`` says why in one sentence.  ``turns`` are the replies of a model that used tools.
     """
 
     id: int
@@ -26,6 +27,7 @@ class Individual:
     evaluation: Evaluation
     parents: tuple[int, ...] = ()
     reason: str = ""
+    turns: tuple[Turn, ...] = ()
 
     @property
     def time_s(self) -> float | None:
@@ -69,7 +71,8 @@ class RunInfo:
     false for ablations; ``timeout_s`` is what one candidate may take,
     ``models`` are (role, name) pairs of LLM agents, ``kernel`` is a first kernel given by the user,
     ``precision`` what the task may compute in, ``gpu`` the name of the device's `GpuSpec`, which ``cuda:0`` does not
-    tell; empty in runs of old.  ``require`` names what kernels must hold for (`records.scope`).
+    tell; empty in runs of old.  ``require`` names what kernels must hold for (`records.scope`).  ``dialogue`` is
+    what a model may take for one kernel; with one turn it has no tools.
     """
 
     task: str
@@ -92,11 +95,12 @@ class RunInfo:
     precision: str = "fp32"
     gpu: str = ""
     require: tuple[str, ...] = SEARCH_REQUIREMENTS
+    dialogue: ToolBudget = ONE_TURN
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """The outcome of a run; ``stopped`` says why it ended."""
+    """The outcome of a run; ``stopped`` says why it ended, ``tools`` what models' tools came to."""
 
     info: RunInfo
     first: Individual
@@ -105,3 +109,4 @@ class RunResult:
     failures: int
     stopped: str
     folder: str = ""
+    tools: ToolTotals = NO_TOOLS
