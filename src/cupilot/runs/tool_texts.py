@@ -78,7 +78,8 @@ class ToolTexts:
     # --- profile and compare ---------------------------------------------------------------
 
     def _profile(self, kernel: Kernel, found: Evaluation) -> tuple[str, str]:
-        assert found.profile is not None
+        if found.profile is None:
+            return "There is no profile of this kernel.", "no profile"
         seen = profiled(self.device, self.task, found.profile)
         text = profile_text(seen, self.device.spec, kernel)
         if found.failure is not None:
@@ -99,7 +100,8 @@ class ToolTexts:
         lines.append("counter: parent | yours")
         spec = self.device.spec
         lines += [f"  {fact.name}: {fact.before or '-'} | {fact.after or '-'}" for fact in facts(parent, child, spec)]
-        return "\n".join(lines), verdict
+        # the report's numbers are set for a page
+        return "\n".join(lines).replace("\N{NARROW NO-BREAK SPACE}", " "), verdict
 
     # --- card ------------------------------------------------------------------------------
 
