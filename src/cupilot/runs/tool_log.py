@@ -7,9 +7,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
-from cupilot.database import open_database
+from cupilot.database import Database, open_database
 from cupilot.errors import DataError, StoreError
 from cupilot.records import ToolUse, from_plain, to_plain
 
@@ -45,7 +44,7 @@ class ToolLog:
         self._lock = Lock()
         self._database = open_database(path, f"the file of recorded tools {path}", any_thread=True)
         self._database.execute(_TABLE)
-        self._earlier = None
+        self._earlier: Database | None = None
         if earlier is not None:
             self._earlier = open_database(earlier, f"the run {earlier}", mode="look", any_thread=True)
             if not self._earlier.execute("SELECT 1 FROM sqlite_master WHERE name = 'tool_call'"):
@@ -54,22 +53,28 @@ class ToolLog:
 
     def get(self, key: str) -> ToolRecord | None:
         with self._lock:
-            for database in (self._database, self._earlier):
-                rows: list[Any] = [] if database is None else database.execute(
-                    "SELECT record FROM tool_call WHERE key = ?", key
-                )  # fmt: skip
-                if rows:
-                    return self._decode(rows[0][0])
-        return None
+            record = self._find(self._database, key)
+            if record is None and self._earlier is not None:
+                record = self._find(self._earlier, key)
+                if record is not None:
+                    self._add(key, record)
+            return record
 
     def put(self, key: str, record: ToolRecord) -> ToolRecord:
         """Keep an answer; returns the one that is kept, which another thread may have put first."""
         with self._lock:
-            self._database.execute(
-                "INSERT OR IGNORE INTO tool_call VALUES (?, (SELECT count(*) FROM tool_call), ?, ?, ?)",
-                key, record.use.tool, record.use.device_s, json.dumps(to_plain(record)),
-            )  # fmt: skip
-        return self.get(key) or record
+            self._add(key, record)
+            return self._find(self._database, key) or record
+
+    def _find(self, database: Database, key: str) -> ToolRecord | None:
+        rows = database.execute("SELECT record FROM tool_call WHERE key = ?", key)
+        return self._decode(rows[0][0]) if rows else None
+
+    def _add(self, key: str, record: ToolRecord) -> None:
+        self._database.execute(
+            "INSERT OR IGNORE INTO tool_call VALUES (?, (SELECT count(*) FROM tool_call), ?, ?, ?)",
+            key, record.use.tool, record.use.device_s, json.dumps(to_plain(record)),
+        )  # fmt: skip
 
     def close(self) -> None:
         with self._lock:
