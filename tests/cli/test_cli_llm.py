@@ -35,7 +35,8 @@ class Willing:
 
     def complete(self, request: Request) -> Reply:
         self.requests.append(request)
-        fields = json.loads(request.schema)["properties"]
+        # without a schema there are tools, and code is a submission
+        fields = json.loads(request.schema)["properties"] if request.schema else {"code": {}}
         answers: dict[str, Any] = {
             "aim": "wider",
             "strategies": [{"moves": ["unroll(factor=4)"], "text": "", "reason": ""}],
@@ -116,9 +117,16 @@ def test_lengths_hold_for_all_calls_and_when_a_run_goes_on(cli: Cli, model: Will
     assert max(sum(len(m.text) for m in one.messages) for one in model.requests) <= 4 * 1320
     assert cli("resume", "here").status == 0
     assert len(model.requests) == before
-    ran = cli("optimize", "relu.py", *SMALL, "--reply-tokens", "99", "--estimate")
+    ran = cli("optimize", "relu.py", *SMALL, "--reply-tokens", "99", "--estimate", "--turns", "1")
     row = next(line for line in ran.out.splitlines() if line.startswith("translator: write"))
     assert row.split()[2:6] == ["3", "72000", "+", "297"]
+    ran = cli(
+        "optimize", "relu.py", *SMALL, "--reply-tokens", "99", "--estimate", "--turns", "4", "--turn-tokens", "20000"
+    )
+    row = next(line for line in ran.out.splitlines() if line.startswith("translator: write"))
+    assert row.split()[2:6] == ["12", "240000", "+", "1188"], (
+        "four turns of a quarter of the tokens and the last window"
+    )
 
 
 def test_no_call_is_made_beyond_the_cap(cli: Cli, model: Willing) -> None:

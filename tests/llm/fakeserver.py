@@ -111,6 +111,21 @@ def anthropic_says(text: str, *, stop: str = "end_turn") -> Behaviour:
     return sends(json.dumps(body).encode())
 
 
+def calls_tools(*calls: tuple[str, str, str], text: str | None = None, **message: Any) -> Behaviour:
+    """Tool calls of (id, name, arguments as JSON), as chat completions send them."""
+    made = [{"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for id_, name, arguments in calls]  # fmt: skip
+    return says(text, finish="tool_calls", tool_calls=made, **message)
+
+
+def anthropic_sends(*content: dict[str, Any], stop: str = "tool_use") -> Behaviour:
+    body = {
+        "id": "x", "type": "message", "role": "assistant", "model": "m", "content": list(content), "stop_reason": stop,
+        "usage": {"input_tokens": 7, "output_tokens": 5},
+    }  # fmt: skip
+    return sends(json.dumps(body).encode())
+
+
 def echoes_key(status: int) -> Behaviour:
     def behave(handler: Handler, _: dict[str, Any]) -> None:
         said = f"bad key \x1b[31m{handler.headers['authorization']}"

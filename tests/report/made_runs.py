@@ -23,6 +23,8 @@ from cupilot.records import (
     RunResult,
     Strategy,
     Timing,
+    ToolUse,
+    Turn,
 )
 from cupilot.testing.samples import EVALUATION, INFO, LAUNCH
 
@@ -42,6 +44,12 @@ HOSTILE = (
 """The last character makes text run backwards."""
 HALF = "\ud800"
 """Half a character, which no file can hold; records are JSON, so a run can."""
+TURNS = (
+    Turn("translator", (ToolUse("compile", "compiles; 40 registers", "k", 0.2),
+                        ToolUse("check", "right, 50 µs", "k", 3.0)), 9000, 1000),
+    Turn("translator", (), 12000, 500, "no action in the reply"),
+    Turn("translator", note="the turns are spent; its best kernel is handed in"),
+)  # fmt: skip
 
 
 def counters(source: str, **values: float) -> tuple[Counter, ...]:
@@ -105,7 +113,7 @@ def individuals() -> tuple[Individual, ...]:
         Individual(2, 0, "initial", strategy(UNROLL), kernels[2], wrong_result, (0,)),
         Individual(3, 0, "revise", strategy(UNROLL), kernels[3], timed(3, 3, 600), (2,), "repairs 2"),
         Individual(4, 0, "initial", strategy(INVENTED), Kernel(""), unwritten, (0,)),
-        Individual(5, 1, "cross", strategy(VECTOR, UNROLL), kernels[5], timed(5, 1, 50), (1, 3)),
+        Individual(5, 1, "cross", strategy(VECTOR, UNROLL), kernels[5], timed(5, 1, 50), (1, 3), turns=TURNS),
         Individual(6, 1, "mutate", narrow, kernels[6], timed(6, 1.5, 150), (5,)),
     )
 
@@ -148,6 +156,7 @@ def hostile_individuals() -> tuple[Individual, ...]:
             evaluation = replace(evaluation, failure=Failure(failure.stage, HOSTILE, HOSTILE + HALF, HOSTILE + HALF))
         found.append(replace(
             one, strategy=Strategy(moves, HOSTILE + HALF), kernel=Kernel(source), evaluation=evaluation, reason=HOSTILE,
+            turns=(Turn(HOSTILE, (ToolUse(HOSTILE, HOSTILE),), 1, 1, HOSTILE),),
         ))  # fmt: skip
     return tuple(found)
 

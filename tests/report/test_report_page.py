@@ -242,3 +242,12 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(__import__("sys").modules, "vl_convert", None)
     with pytest.raises(MissingExtra, match=r"pip install .cupilot\[report\]"):
         chart.drawing_code.__wrapped__()
+
+
+def test_the_turns_of_a_model_are_in_the_lineage_and_their_sum_in_the_budget(run_folder: Path) -> None:
+    text = run_report(run_folder)
+    lineage, _, rest = text.partition('id="moves"')
+    for part in ("compiles; 40 registers", "right, 50 µs", "no action in the reply", "its best kernel is handed in"):
+        assert part in lineage
+    budget = rest.partition('id="budget"')[2]
+    assert re.search(r"2 turns in 1 dialogues. The tools added 12.500 of their 22.500 tokens, and 3 s", budget)

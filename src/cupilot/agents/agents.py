@@ -146,6 +146,8 @@ class LlmAgents:
         """Strategy Translator: the model's code for the strategy, based on the first parent's kernel."""
         context = self._context(brief, strategy=strategy)
         values: dict[str, Any] = {"has_kernel": context.kernel is not None, "crossing": len(brief.parents) > 1}
+        if brief.tools is not None and self._client.has_room_for_tools:
+            return self._client.use_tools("translator_write", context, brief.tools, "translate", **values)
         found = self._ask("translator_write", context, KernelReply, **values)
         if isinstance(found, Failure):
             return replace(found, stage="translate")
@@ -178,7 +180,11 @@ class LlmAgents:
     def revise(self, brief: Brief, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Revision | Failure:
         """Kernel Revisor: repaired code for the same strategy, or a failure with the reason."""
         context = PromptContext(brief, self._deck, kernel, evaluation, strategy)
-        found = self._ask("revisor_repair", context, RepairReply, failed=evaluation.failure is not None)
+        failed = evaluation.failure is not None
+        if brief.tools is not None and self._client.has_room_for_tools:
+            written = self._client.use_tools("revisor_repair", context, brief.tools, "revise", failed=failed)
+            return written if isinstance(written, Failure) else Revision(written, strategy)
+        found = self._ask("revisor_repair", context, RepairReply, failed=failed)
         if isinstance(found, Failure):
             return replace(found, stage="revise")
         if found.verdict.strip().lower().replace(" ", "-") == GIVE_UP or not found.code.strip():

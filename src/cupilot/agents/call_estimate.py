@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
-from cupilot.agents.prompting import settings_for
+from cupilot.agents.dialogue import CONVERSATION_TOKENS
+from cupilot.agents.prompting import LEAST_WINDOW_TOKENS, settings_for
 from cupilot.records import RunInfo
+
+DIALOGUES = ("translator_write", "revisor_repair")
+"""Prompts that may take several turns with tools."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,8 @@ def plan_calls(
     prompt_tokens: int | None = None,
     reply_tokens: int | None = None,
 ) -> tuple[PlannedCalls, ...]:
-    """The most calls that a run of this size makes; each may be repeated once, when its reply cannot be parsed.
+    """The most calls that a run of this size makes; each may be repeated once, when its reply cannot be parsed, or
+    takes all turns of its dialogue.
 
     ``elite`` individuals of a generation survive unchanged, and each candidate may be revised ``revisions`` times.
     ``prompt_tokens`` and ``reply_tokens`` lower the limits of `prompts.toml`.
@@ -48,9 +54,15 @@ def plan_calls(
         "translator_align": attempts,
         "revisor_repair": candidates * revisions,
     }
+    has_room = prompt_tokens is None or prompt_tokens >= LEAST_WINDOW_TOKENS
+    turns = info.dialogue.turns if has_room else 1
     settings = {prompt: settings_for(prompt, prompt_tokens, reply_tokens) for prompt in calls}
-    return tuple(
-        PlannedCalls(prompt, count, settings[prompt].prompt_tokens, settings[prompt].reply_tokens)
-        for prompt, count in calls.items()
-        if count
-    )
+    planned = []
+    for prompt, count in calls.items():
+        longest, times = settings[prompt].prompt_tokens, 1
+        if prompt in DIALOGUES and turns > 1:
+            # the last turn begins when the tokens are spent, and may be as long as the window
+            window, times = prompt_tokens or CONVERSATION_TOKENS, turns
+            longest = min(window, ceil((info.dialogue.tokens + window) / turns))
+        planned.append(PlannedCalls(prompt, count * times, longest, settings[prompt].reply_tokens))
+    return tuple(one for one in planned if one.calls)

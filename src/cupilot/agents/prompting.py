@@ -9,16 +9,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cupilot.agents.dialogue import CONVERSATION_TOKENS, Dialogue
 from cupilot.agents.prompt_sections import PromptContext, build_section
-from cupilot.agents.templates import render_block, render_section
+from cupilot.agents.templates import render_block, render_file, render_section
 from cupilot.agents.token_budget import fit_sections, section_sizes
-from cupilot.contracts import ROLES, Message, Model, Reply, Request
+from cupilot.contracts import ROLES, Message, Model, Reply, Request, Tools
 from cupilot.errors import DataError
 from cupilot.llm import Parsed, Unparsable, ask, estimate_tokens
-from cupilot.records import from_plain
+from cupilot.records import Failure, Kernel, from_plain
 
 OnCall = Callable[[str, Request, Reply], None]
 T = TypeVar("T")
+
+LEAST_WINDOW_TOKENS = 4_000
+FIRST_SHARE = 0.5
+"""Of a window that the user has limited, for the first prompt of a dialogue; the rest is for what follows."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,28 @@ class RoleClient:
         role = prompt.partition("_")[0]
         request = build_request(prompt, context, self._prompt_tokens, self._reply_tokens, **values)
         return ask(_NotifyingModel(self._models[role], role, self._on_call), request, shape, objection)
+
+    @property
+    def has_room_for_tools(self) -> bool:
+        """Whether a conversation fits: in a small window, there is one question and one reply."""
+        return self._prompt_tokens is None or self._prompt_tokens >= LEAST_WINDOW_TOKENS
+
+    def use_tools(
+        self, prompt: str, context: PromptContext, tools: Tools, stage: str, **values: Any
+    ) -> Kernel | Failure:
+        """The kernel that a dialogue with tools ends with, or why there is none."""
+        role = prompt.partition("_")[0]
+        room = None if self._prompt_tokens is None else int(self._prompt_tokens * FIRST_SHARE)
+        request = build_request(prompt, context, room, self._reply_tokens, **values)
+        asked = render_file("tools", turns=tools.budget.turns, current=_CURRENT[context.kernel is not None])
+        *before, last = request.messages
+        request = replace(request, messages=(*before, replace(last, text=f"{last.text}\n\n{asked}")))
+        model = _NotifyingModel(self._models[role], role, self._on_call)
+        window = self._prompt_tokens or CONVERSATION_TOKENS
+        return Dialogue(model, request, tools, role, stage, window).run()
+
+
+_CURRENT = {True: "the kernel shown above", False: "none"}
 
 
 class _NotifyingModel:

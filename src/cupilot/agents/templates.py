@@ -34,7 +34,12 @@ def render_section(section: Section) -> str:
 
 def render_item(kind: str, *values: Any) -> str:
     """One entry of a section."""
-    macro = getattr(_environment().get_template("items.j2").module, kind)
+    return render_macro("items", kind, *values)
+
+
+def render_macro(file: str, name: str, *values: Any) -> str:
+    """A macro of ``file``."""
+    macro = getattr(_environment().get_template(f"{file}.j2").module, name)
     return str(macro(*values)).strip()
 
 
@@ -56,6 +61,11 @@ def _of_language(name: str) -> str | None:
     language, _, file = name.partition("/")
     path = find_language(language).prompts / file if language in language_names() else None
     return path.read_text(encoding="utf-8") if path is not None and path.is_file() else None
+
+
+def render_file(name: str, **values: Any) -> str:
+    """A whole file of `prompts`."""
+    return _environment().get_template(f"{name}.j2").render(**values).strip()
 
 
 def fenced(text: str, name: str = "") -> str:

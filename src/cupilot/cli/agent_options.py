@@ -5,11 +5,12 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
-from cupilot.cli.choices import positive
+from cupilot.cli.choices import positive, seconds
 from cupilot.cli.environment import llm_key
 from cupilot.cli.terminal import Terminal
 from cupilot.contracts import ROLES
 from cupilot.errors import UserError
+from cupilot.records import ToolBudget
 from cupilot.runs import SearchOptions
 from cupilot.runs.agents import EVERY_ROLE, REPLAY, Models
 
@@ -23,6 +24,19 @@ def add_models(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--prompt-tokens", metavar="N", type=positive, help="longest prompt, for a small window")
     parser.add_argument("--reply-tokens", metavar="N", type=positive, help="longest reply, for a small or slow model")
+    most = ToolBudget()
+    parser.add_argument(
+        "--turns", metavar="N", type=positive, default=most.turns,
+        help=f"replies for one kernel, with tools to try it; 1: no tools ({most.turns})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--turn-tokens", metavar="N", type=positive, default=most.tokens,
+        help=f"tokens for one kernel, in and out; the reply after that is the last ({most.tokens})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--turn-time", metavar="S", type=seconds, default=most.device_s,
+        help=f"seconds that tools may evaluate for one kernel ({most.device_s:g})",
+    )  # fmt: skip
     parser.add_argument("--replay", metavar="RUN", help="answer from the calls that this run recorded; costs nothing")
     parser.add_argument("--estimate", action="store_true", help="only say what language models may cost at most")
 

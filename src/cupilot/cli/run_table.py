@@ -10,7 +10,7 @@ from cupilot.cli.terminal import Terminal
 from cupilot.evolution.progress import WHY
 from cupilot.evolution.result import best_file, moves_text, run_report
 from cupilot.numbers import ratio
-from cupilot.records import Individual, RunResult
+from cupilot.records import Individual, RunResult, ToolTotals
 from cupilot.records.verdict import verdict_sentence
 
 
@@ -33,6 +33,8 @@ def show_result(result: RunResult, terminal: Terminal, task: Path, device: str |
     terminal.line()
     terminal.line(f"strategy: {moves_text(result.best.strategy) or 'none; the plain kernel was not beaten'}")
     terminal.line(f"stopped: {WHY[result.stopped]} ({result.evaluations} evaluated, {result.failures} failed)")
+    if result.tools.turns:
+        terminal.line(tools_line(result.tools))
     best = Path(result.folder) / best_file(result.best.kernel)
     terminal.line(f"kernel: {best}")
     command = ["cupilot", "evaluate", str(best), "--task", str(task)]
@@ -49,3 +51,12 @@ def show_result(result: RunResult, terminal: Terminal, task: Path, device: str |
 def time_s(individual: Individual) -> float:
     assert individual.time_s is not None, "only timed individuals are shown"
     return individual.time_s
+
+
+def tools_line(tools: ToolTotals) -> str:
+    """What the tools of language models came to, and what they added to asking once."""
+    uses = ", ".join(f"{name} {count}" for name, count in sorted(tools.uses, key=lambda use: (-use[1], use[0])))
+    return (
+        f"tools: {tools.turns} turns in {tools.dialogues} dialogues ({uses or 'none used'}); they added "
+        f"{tools.more_tokens} of {tools.tokens} tokens, and {tools.device_s:.0f} s on the device"
+    )

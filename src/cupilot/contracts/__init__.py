@@ -11,9 +11,11 @@ from cupilot.contracts.measuring import Measuring, Reference, Sample, Timed, Tim
 from cupilot.contracts.model import Message, Model, Reply, Request
 from cupilot.contracts.steps import DONE, REFERENCE, STAGES, Step, Watch
 from cupilot.contracts.store import Store
+from cupilot.contracts.tools import Tool, ToolAnswer, ToolCall, Tools, ToolSpec
 
 __all__ = [
     "DONE", "REFERENCE", "ROLES", "STAGES", "Agents", "Brief", "Built", "Call", "Device", "Executor",
     "ExecutorOptions", "Measuring", "Message", "Model", "Outcome", "Output", "Preparing", "Reference", "Reply",
-    "Request", "Revision", "Sample", "Step", "Store", "Timed", "TimedProcess", "Watch",
+    "Request", "Revision", "Sample", "Step", "Store", "Timed", "TimedProcess", "Tool",
+    "ToolAnswer", "ToolCall", "ToolSpec", "Tools", "Watch",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
+from cupilot.contracts.tools import Tools
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import (
     Evaluation,
@@ -29,6 +30,7 @@ class Brief:
     start from, the fastest first; before there are any, it is empty.  ``tried`` are attempts on this
     lineage that failed or did not pay, each with its evaluation, the newest last; what was repaired is not among them.
     ``similar`` is what worked on similar kernels.  ``sample`` tells apart several answers to one and the same question.
+    ``tools`` may be used by who writes or repairs a kernel; without them, the first reply is the kernel.
     """
 
     task: Task
@@ -38,6 +40,7 @@ class Brief:
     tried: tuple[Individual, ...] = ()
     similar: tuple[PoolRecord, ...] = ()
     sample: int = 0
+    tools: Tools | None = None
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,8 @@ class Revision:
 class Agents(Protocol):
     """The five roles of the method; the expert and the LLM agents both implement this.
 
-    A role never sees a device, only records.  All randomness comes from the generator passed in.
-    Roles are called from several threads at a time.
+    A role never sees a device, only records and the tools of its brief.  All randomness comes from the generator
+    passed in.  Roles are called from several threads at a time.
     """
 
     @property

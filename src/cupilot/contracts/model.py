@@ -5,24 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from cupilot.contracts.tools import ToolCall, ToolSpec
+
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a conversation; ``role`` is system, user or assistant."""
+    """One message of a conversation; ``role`` is system, user, assistant or tool.
+
+    An assistant's message has the tools that it called, and in ``extra`` what its provider wants back, as JSON.  A
+    tool's message is its answer; ``call_id`` is the call's.
+    """
 
     role: str
     text: str
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+    extra: str = ""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a model is asked; ``sample`` tells apart several answers to one prompt."""
+    """What a model is asked; ``sample`` tells apart several answers to one prompt, ``tools`` may be called."""
 
     messages: tuple[Message, ...]
     schema: str = ""
     temperature: float = 0.0
     max_tokens: int = 4096
     sample: int = 0
+    tools: tuple[ToolSpec, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,8 @@ class Reply:
     """What a model answered, and the tokens it took.
 
     ``cut``: the reply ended at its token limit (None: the model does not say).  ``estimated``: the tokens are an
-    estimate, because the server did not count them.
+    estimate, because the server did not count them.  ``calls`` are the tools that it calls, ``extra`` is for its
+    `Message` when the conversation goes on.
     """
 
     text: str
@@ -39,6 +50,8 @@ class Reply:
     model: str
     cut: bool | None = None
     estimated: bool = False
+    calls: tuple[ToolCall, ...] = ()
+    extra: str = ""
 
 
 class Model(Protocol):

@@ -20,6 +20,7 @@ from cupilot.evaluation.proof import make_proof
 from cupilot.evaluation.speed_of_light import speed_of_light_failure
 from cupilot.evaluation.trials import Trials
 from cupilot.records import Evaluation, EvaluationRequest, Failure, Measurement, Scope, Task, TaskSource
+from cupilot.records.request import ONLY_BUILT
 from cupilot.tasks import load_source
 from cupilot.threads import DaemonThreads, wait_for
 
@@ -67,6 +68,8 @@ class Evaluator:
     def _evaluate(self, request: EvaluationRequest) -> Evaluation:
         kernel, who = request.kernel, request.kernel.digest
         self._watch(Step("waiting", who))
+        if request.only_build:
+            return self._build_only(request)
         with self._lock:
             device, preparing = self._device(request), self._references(request.task, request.seed)
         with self._building:
@@ -91,6 +94,19 @@ class Evaluator:
             return job.evaluation(failure, checks=tuple(verdict.checks), scope=scope)
         self._watch(Step("timing", who))
         return job.time(built, arguments, verdict)
+
+    def _build_only(self, request: EvaluationRequest) -> Evaluation:
+        """What the compiler says; never a correct evaluation, for nothing is run."""
+        with self._lock:
+            device = self._device(request)
+        with self._building:
+            self._watch(Step("building", request.kernel.digest))
+            built = device.build(request.kernel)
+        about = request.kernel.digest, request.task.name, device.name
+        if isinstance(built, Failure):
+            return Evaluation(*about, built, precision=request.task.precision)
+        not_run = Failure("build", ONLY_BUILT, "it compiles; it was not run")
+        return Evaluation(*about, not_run, precision=request.task.precision, resources=built.resources)
 
     def _device(self, request: EvaluationRequest) -> Device:
         if request.device not in self._devices:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from cupilot.contracts import Agents, Brief
+from cupilot.contracts import Agents, Brief, Tools
 from cupilot.evolution.ranking import MODELLED_TIE, resolution
 from cupilot.evolution.result import moves_text
-from cupilot.records import Evaluation, Failure, Kernel, Strategy
+from cupilot.records import Evaluation, Failure, Kernel, Strategy, Turn
 
 DRAWS = 12  # tries to breed a strategy that was not tried before
 OWN_DRAWS = 2  # of these, with the parents that were chosen
@@ -46,11 +46,15 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One kernel and what came of it; the first is the translation, later ones are repairs."""
+    """One kernel and what came of it; the first is the translation, later ones are repairs.
+
+    ``turns`` are those of the model that wrote it, and of the one that then found nothing to repair.
+    """
 
     strategy: Strategy
     kernel: Kernel
     evaluation: Evaluation
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass
@@ -67,7 +71,22 @@ class Development:
     remarks: list[tuple[str, str]] = field(default_factory=list)
 
 
-def develop(assignment: Assignment, agents: Agents, evaluate: Callable[[Kernel], Evaluation], seed: int) -> Development:
+OpenTools = Callable[[Brief, Kernel | None], Tools | None]
+"""Tools for one dialogue, given the kernel that it starts from; None where a role has no tools."""
+
+
+def no_tools(brief: Brief, kernel: Kernel | None) -> Tools | None:
+    """The first reply is the kernel."""
+    return None
+
+
+def develop(
+    assignment: Assignment,
+    agents: Agents,
+    evaluate: Callable[[Kernel], Evaluation],
+    seed: int,
+    open_tools: OpenTools = no_tools,
+) -> Development:
     """Carry an assignment through; a failure on the way is part of the result."""
     development = Development(assignment, assignment.brief, assignment.origin)
     strategy = assignment.strategy
@@ -77,19 +96,23 @@ def develop(assignment: Assignment, agents: Agents, evaluate: Callable[[Kernel],
     if strategy is None:
         development.remarks.append(("nothing-new", f"{assignment.reason}: every strategy drawn was tried before"))
         return development
-    kernel = assignment.kernel or agents.translate(brief, strategy)
+    tools = None if assignment.kernel else open_tools(brief, brief.parents[0].kernel if brief.parents else None)
+    kernel = assignment.kernel or agents.translate(replace(brief, tools=tools), strategy)
     if isinstance(kernel, Failure):
         evaluation = Evaluation("", brief.task.name, "", kernel)
-        development.attempts.append(Attempt(strategy, Kernel(""), evaluation))
+        development.attempts.append(Attempt(strategy, Kernel(""), evaluation, _turns(tools)))
         return development
     for left in range(assignment.evaluations - 1, -1, -1):
         evaluation = evaluate(kernel)
-        development.attempts.append(
-            Attempt(_aligned(assignment, agents, brief, kernel, strategy, evaluation), kernel, evaluation)
-        )
+        aligned = _aligned(assignment, agents, brief, kernel, strategy, evaluation)
+        development.attempts.append(Attempt(aligned, kernel, evaluation, _turns(tools)))
         if left == 0 or not _needs_revision(evaluation, assignment, brief):
             break
-        revised = agents.revise(brief, kernel, strategy, evaluation)
+        tools = open_tools(brief, kernel)
+        revised = agents.revise(replace(brief, tools=tools), kernel, strategy, evaluation)
+        if isinstance(revised, Failure) or revised.kernel.digest == kernel.digest:
+            last = development.attempts[-1]
+            development.attempts[-1] = replace(last, turns=last.turns + _turns(tools))
         if isinstance(revised, Failure):
             if not evaluation.correct:
                 development.remarks.append(("given-up", revised.message))
@@ -98,6 +121,10 @@ def develop(assignment: Assignment, agents: Agents, evaluate: Callable[[Kernel],
             break
         kernel, strategy = revised.kernel, revised.strategy
     return development
+
+
+def _turns(tools: Tools | None) -> tuple[Turn, ...]:
+    return () if tools is None else tools.turns
 
 
 def _breed(development: Development, agents: Agents, rng: Random) -> Strategy | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from dataclasses import replace
 
 from cupilot.contracts import Executor
 from cupilot.evolution.budget import Spending
@@ -35,16 +36,21 @@ class EvaluationCache:
                 done.set_result(individual.evaluation)
                 self._futures[individual.kernel.digest] = done
 
-    def __call__(self, kernel: Kernel) -> Evaluation:
+    def __call__(self, kernel: Kernel, *, only_build: bool = False, wait_s: float | None = None) -> Evaluation:
+        """The evaluation, or with ``only_build`` what the compiler says; `TimeoutError` after ``wait_s``."""
+        key = f"build {kernel.digest}" if only_build else kernel.digest
         with self._lock:
-            is_new = kernel.digest not in self._futures
-            if is_new:
-                self._futures[kernel.digest] = self._executor.submit(self._request(kernel))
-            future = self._futures[kernel.digest]
-        evaluation = future.result()
-        if is_new:
-            self._spending.add_device_s(evaluation.elapsed_s)
-        return evaluation
+            if key not in self._futures:
+                request = replace(self._request(kernel), only_build=only_build)
+                self._futures[key] = self._executor.submit(request)
+                self._futures[key].add_done_callback(self._count)
+            future = self._futures[key]
+        return future.result(wait_s)
+
+    def _count(self, future: Future[Evaluation]) -> None:
+        """The time of an evaluation, whoever still waits for it."""
+        if not future.cancelled() and future.exception() is None:
+            self._spending.add_device_s(future.result().elapsed_s)
 
     def cancel(self) -> None:
         """Drop evaluations that have not started; those who wait for them get a `CancelledError`."""

@@ -13,6 +13,7 @@ from cupilot.evolution.development import Attempt, Development
 from cupilot.evolution.ranking import best_of, comparable, is_faster
 from cupilot.evolution.result import moves_text, write_best
 from cupilot.records import Evaluation, Individual, RunInfo, RunResult
+from cupilot.records.turn import NO_TOOLS
 
 
 class Ledger:
@@ -22,6 +23,7 @@ class Ledger:
         self.info = info
         self.evaluations = 0
         self.failures = 0
+        self.tools = NO_TOOLS
         self.all: list[Individual] = []
         self.correct: list[Individual] = []
         self.strategies: set[str] = set()
@@ -69,6 +71,8 @@ class Ledger:
         assignment = development.assignment
         if assignment.strategy is not None:
             self.strategies.add(moves_text(assignment.strategy))
+        for attempt in development.attempts:
+            self.tools = self.tools.plus(attempt.turns)
         attempts = [one for one in development.attempts if self._is_new(one, development.attempts)]
         added: list[Individual] = []
         for number, attempt in enumerate(attempts):
@@ -99,7 +103,9 @@ class Ledger:
 
     def result(self, stopped: str) -> RunResult:
         folder = "" if self._folder is None else str(self._folder)
-        return RunResult(self.info, self.first, self.best, self.evaluations, self.failures, stopped, folder)
+        return RunResult(
+            self.info, self.first, self.best, self.evaluations, self.failures, stopped, folder, self.tools
+        )  # fmt: skip
 
     def finish(self, stopped: str) -> RunResult:
         result = self.result(stopped)
@@ -122,7 +128,7 @@ class Ledger:
             reason = f"{origin} of {', '.join(map(str, parents))}: {reason} gave nothing new"
         individual = Individual(
             len(self.all), assignment.generation, origin, attempt.strategy, attempt.kernel, attempt.evaluation,
-            parents, reason, superseded_by,
+            parents, reason, superseded_by, attempt.turns,
         )  # fmt: skip
         self._bred_from[individual.id] = frozenset(bred_from)
         self._store.add(individual)

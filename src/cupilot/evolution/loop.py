@@ -24,7 +24,7 @@ from random import Random
 from cupilot.contracts import Agents, Brief, Executor, Store
 from cupilot.errors import ModelError, NoKernel
 from cupilot.evolution.budget import Spending
-from cupilot.evolution.development import Assignment, Development, develop
+from cupilot.evolution.development import Assignment, Development, OpenTools, develop, no_tools
 from cupilot.evolution.evaluation_cache import EvaluationCache
 from cupilot.evolution.ledger import Ledger
 from cupilot.evolution.operators import OPERATORS, Shares
@@ -69,7 +69,8 @@ class Evolution:
     ``folder`` receives the best kernel whenever there is a better one.  ``limit_s`` is the least time that is
     attainable.  ``recall`` returns pool records similar to a task, given the plain kernel's evaluation;
     ``remember`` gets the plain and the best individual at the end of each epoch.  ``fallback_kernel`` gives a plain
-    kernel for when the agents have none that works.  ``known`` are the individuals of a run that is resumed.
+    kernel for when the agents have none that works.  ``tools`` opens those of who writes a kernel, given the run's
+    evaluations.  ``known`` are the individuals of a run that is resumed.
     ``observer`` sees every step and cannot affect the search.
     """
 
@@ -86,6 +87,7 @@ class Evolution:
     recall: Callable[[Task, Evaluation], tuple[PoolRecord, ...]] = lambda task, evaluation: ()
     remember: Callable[[Individual, Individual, Guidance | None], None] = lambda plain, best, guidance: None
     fallback_kernel: Callable[[Task], Kernel | None] = lambda task: None
+    tools: Callable[[EvaluationCache], OpenTools] = lambda evaluate: no_tools
     known: Iterable[Individual] = ()
     observer: Callable[[Progress], None] = lambda progress: None
 
@@ -333,7 +335,9 @@ class Evolution:
         self.number += 1
         if origin in OPERATORS:
             self.shares.begin(origin)
-        future = self.threads.submit(develop, assignment, self.agents, self.evaluate, info.seed)
+        future = self.threads.submit(
+            develop, assignment, self.agents, self.evaluate, info.seed, self.tools(self.evaluate)
+        )
         self.pending.append((assignment, future))
         if self.ledger.correct:
             self.report("begun", self.shown)

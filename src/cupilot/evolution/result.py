@@ -79,6 +79,7 @@ def run_report(result: RunResult) -> dict[str, Any]:
         "failures": result.failures,
         "stopped": result.stopped,
         "folder": result.folder,
+        "tools": to_plain(result.tools),
         "strategy": canonical(result.best.strategy),
         "first": evaluation_report(result.first.evaluation),
         "best": evaluation_report(result.best.evaluation) | _repeat(result),

@@ -14,11 +14,12 @@ from cupilot.llm.schema import described, schema_of, source_code
 from cupilot.llm.scripted import Scripted
 from cupilot.llm.spending_cap import CappedModel
 from cupilot.llm.structured import Parsed, Unparsable, ask
+from cupilot.llm.tool_text import calls_in
 from cupilot.llm.transcript import LabelledReplay
 
 __all__ = [
     "CallLog", "CappedModel", "JsonLinesCallLog", "LabelledReplay", "OverBudget", "Parsed", "Provider", "RecordedCall",
     "Recorder", "Replay", "RequestRejected", "Scripted", "Spent", "SqliteCallLog", "Unavailable", "Unparsable", "Usage",
-    "ask", "call_key", "described", "estimate_tokens", "key_names", "open_model", "price_usd", "providers", "role_of",
-    "schema_of", "source_code",
+    "ask", "call_key", "calls_in", "described", "estimate_tokens", "key_names", "open_model", "price_usd", "providers",
+    "role_of", "schema_of", "source_code",
 ]  # fmt: skip

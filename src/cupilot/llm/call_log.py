@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from cupilot.contracts import Reply, Request
+from cupilot.contracts import Reply, Request, ToolSpec
 from cupilot.database import open_database
 from cupilot.errors import DataError, StoreError, unwritable
 from cupilot.llm.recording import RecordedCall, abridged
@@ -102,7 +102,8 @@ class JsonLinesCallLog:
             return self._calls[key].reply if key in self._calls else None
 
     def put(self, key: str, request: Request, reply: Reply, price_usd: float | None) -> None:
-        kept = replace(request, messages=tuple(abridged(message) for message in request.messages))
+        tools = tuple(ToolSpec(tool.name, "", "") for tool in request.tools)
+        kept = replace(request, messages=tuple(abridged(message) for message in request.messages), tools=tools)
         call = RecordedCall(key, reply.model, kept, reply, price_usd)
         with self._lock:
             if key not in self._calls:

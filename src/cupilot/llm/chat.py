@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from cupilot.contracts import Message, Reply, Request
+from cupilot.contracts import Message, Reply, Request, ToolCall
 from cupilot.errors import ModelError
 from cupilot.llm.cost import estimate_tokens
 from cupilot.llm.dialects import Completion, Dialect
@@ -23,12 +23,14 @@ from cupilot.llm.errors import RequestRejected, Unavailable
 from cupilot.llm.providers import ModelChoice
 from cupilot.llm.request_options import AcceptedOptions, RequestOptions
 from cupilot.llm.thinking import without_thinking
+from cupilot.llm.tool_text import without_tools
 
 BODY_LIMIT_BYTES = 16_000_000
 QUOTED_CHARACTERS = 300
 
 # besides 5xx: time-out, "too early" and too many requests
 _TEMPORARY = frozenset({408, 425, 429})
+_NO_TOOLS = re.compile(r"param: tools|tools param|support tool|support function|tool use", re.IGNORECASE)
 _SENTENCES: Mapping[int, str] = {
     400: "the server did not accept the request",
     401: "the server did not accept the key in {key}",
@@ -61,7 +63,7 @@ class ChatModel:
     def complete(self, request: Request) -> Reply:
         if not any(message.role != "system" for message in request.messages):
             raise RequestRejected(f"{self.name}: a request needs at least one message besides the system message")
-        request = replace(request, messages=tuple(Message(m.role, _sendable(m.text)) for m in request.messages))
+        request = replace(request, messages=tuple(map(_sendable_message, request.messages)))
         while True:
             options = self._options.current
             outcome = self._attempt(request, options)
@@ -71,10 +73,12 @@ class ChatModel:
                 raise outcome  # not where the SDK's error is caught, or it would be chained to that error
 
     def _drop_rejected(self, error: RequestRejected, tried: RequestOptions) -> bool:
-        return error.status in (400, 422) and self._options.drop_rejected(error.complaint, tried)
+        if error.status == 404 and not _NO_TOOLS.search(error.complaint):
+            return False
+        return error.status in (400, 404, 422) and self._options.drop_rejected(error.complaint, tried)
 
     def _attempt(self, request: Request, options: RequestOptions) -> Reply | RequestRejected | Unavailable:
-        body = self._exchange(request, options)
+        body = self._exchange(request if options.tools else without_tools(request), options)
         if isinstance(body, ModelError):
             return body
         try:
@@ -122,11 +126,13 @@ class ChatModel:
         estimated = completion.input_tokens is None or completion.output_tokens is None
         return Reply(
             text=without_thinking(completion.text),
-            input_tokens=completion.input_tokens or estimate_tokens("".join(m.text for m in request.messages)),
-            output_tokens=completion.output_tokens or estimate_tokens(completion.text),
+            input_tokens=completion.input_tokens or request_tokens(request),
+            output_tokens=completion.output_tokens or estimate_tokens(completion.text + _arguments(completion.calls)),
             model=self.name,
             cut=completion.cut,
             estimated=estimated,
+            calls=completion.calls if request.tools else (),
+            extra=completion.extra if request.tools else "",
         )
 
     def _timed_out(self) -> Unavailable:
@@ -139,6 +145,8 @@ class ChatModel:
             sentence = "the server wants a key, and {key} is not set"
         sentence = sentence.format(key=self._choice.provider.key, server=self._server)
         text = f"{self.name}: {sentence} (status {status}: {self._quoted(complaint)})"
+        if status >= 500 and _NO_TOOLS.search(complaint):  # llama.cpp's way to say that it was started without them
+            return RequestRejected(text, 400, complaint)
         # OpenAI sends 429 also when the account is empty, and then no retry helps
         if (status in _TEMPORARY or status >= 500) and "insufficient_quota" not in str(body):
             return Unavailable(text, _retry_after_s(headers))
@@ -162,6 +170,22 @@ class ChatModel:
 def _sendable(text: str) -> str:
     """The text with lone surrogates, which undecodable logs contain, replaced: they cannot be sent."""
     return text.encode("utf-8", "replace").decode()
+
+
+def _sendable_message(message: Message) -> Message:
+    calls = tuple(replace(call, arguments=_sendable(call.arguments)) for call in message.calls)
+    return replace(message, text=_sendable(message.text), calls=calls)
+
+
+def _arguments(calls: Iterable[ToolCall]) -> str:
+    return "".join(call.name + call.arguments for call in calls)
+
+
+def request_tokens(request: Request) -> int:
+    """An estimate of what a request comes to: all texts, calls and tools."""
+    texts = [message.text + _arguments(message.calls) for message in request.messages]
+    tools = [tool.name + tool.description + tool.parameters for tool in request.tools]
+    return estimate_tokens("".join((*texts, *tools)))
 
 
 def _message(body: object) -> str:

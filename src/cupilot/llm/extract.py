@@ -40,7 +40,7 @@ def find_data(text: str, code: str | None) -> dict[str, Any]:
     if code is not None:
         source = (data or {}).get(code)
         if isinstance(source, str) and source.strip():
-            return {**(data or {}), code: _unfenced(source)}
+            return {**(data or {}), code: unfenced(source)}
         if (source is None or isinstance(source, str)) and (found := _code(blocks)):
             return {**(data or {}), code: found}
     if data is None:
@@ -122,7 +122,7 @@ def _code(blocks: tuple[Block, ...]) -> str:
     return max(named or nameless, key=len, default="")
 
 
-def _unfenced(source: str) -> str:
+def unfenced(source: str) -> str:
     """The source without fences, which some models put into the JSON string."""
     blocks, outside = split_fences(source)
     return blocks[0].text if len(blocks) == 1 and not outside.strip() else source

@@ -35,6 +35,7 @@ class Provider:
     temperature: bool
     seed: bool
     prices: str
+    tools: bool = True
 
 
 @dataclass(frozen=True)

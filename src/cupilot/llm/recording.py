@@ -25,6 +25,7 @@ from cupilot.records import to_plain
 COMPARED_CHARACTERS = 2_000
 SHOWN_CHARACTERS = 80
 _DIGEST = "sha256:"
+_OF_TOOLS = frozenset({"tools", "calls", "call_id", "extra"})
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,11 @@ class CallLog(Protocol):
 
 def call_key(model: str, request: Request) -> str:
     """The hash under which a call is kept."""
-    text = json.dumps([model, to_plain(request)], sort_keys=True, separators=(",", ":"))
+    plain = to_plain(request)
+    # what requests without tools do not have is left out, so that older recordings keep their keys
+    messages = [{name: value for name, value in m.items() if value or name not in _OF_TOOLS} for m in plain["messages"]]
+    plain = {name: value for name, value in plain.items() if value or name not in _OF_TOOLS} | {"messages": messages}
+    text = json.dumps([model, plain], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -58,7 +63,8 @@ def abridged(message: Message) -> Message:
     """The message with a digest as its text, after the line that names the role."""
     first, _, _ = message.text.partition("\n")
     kept = f"{first}\n" if role_of(Request((message,))) else ""
-    hashed = hashlib.sha256(message.text.encode("utf-8", "surrogatepass")).hexdigest()
+    text = message.text + (json.dumps(to_plain(message.calls)) if message.calls else "")
+    hashed = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return Message(message.role, f"{kept}{_DIGEST}{hashed}")
 
 
@@ -157,7 +163,12 @@ def _comparable(recorded: Message, asked: Message) -> tuple[str, str]:
     """Both texts, as digests if the recorded one is a digest."""
     if _is_abridged(recorded):
         asked = abridged(asked)
-    return f"{recorded.role}\n{recorded.text}", f"{asked.role}\n{asked.text}"
+    return _shown(recorded), _shown(asked)
+
+
+def _shown(message: Message) -> str:
+    calls = "".join(f"\n{call.name}({call.arguments})" for call in message.calls)
+    return f"{message.role}\n{message.text}{calls}"
 
 
 def _first_difference(recorded: Request, asked: Request) -> str:
@@ -173,6 +184,8 @@ def _first_difference(recorded: Request, asked: Request) -> str:
         return f"{where}, line {line}: {_around(a, b)!r} was recorded, {_around(b, a)!r} is asked"
     if len(recorded.messages) != len(asked.messages):
         return f"the number of messages: {len(recorded.messages)} recorded, {len(asked.messages)} asked"
+    if [tool.name for tool in recorded.tools] != [tool.name for tool in asked.tools]:
+        return "the tools that are offered"
     plain = to_plain(replace(recorded, messages=())), to_plain(replace(asked, messages=()))
     name = next((name for name in plain[0] if plain[0][name] != plain[1][name]), "nothing that was kept")
     return f"{name}: {plain[0].get(name)!r:.80} recorded, {plain[1].get(name)!r:.80} asked"

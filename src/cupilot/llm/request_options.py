@@ -2,7 +2,7 @@
 
 Servers differ in the options they accept, and reject others with status 400 or 422.  An option that such an error names
 is not sent again.  The response format is weakened step by step: JSON schema, any JSON object, plain text with fenced
-blocks.
+blocks.  Where tools are not accepted, they are described in the prompt.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class RequestOptions:
     temperature: bool
     seed: bool
     thinking_tokens: int
+    tools: bool = True
 
 
 def _weaker_response_format(options: RequestOptions) -> RequestOptions:
@@ -35,6 +36,7 @@ _CHANGES: tuple[tuple[tuple[str, ...], Callable[[RequestOptions], RequestOptions
       "grammar", "structured output"), _weaker_response_format),
     (("temperature",), lambda options: replace(options, temperature=False)),
     (("seed",), lambda options: replace(options, seed=False)),
+    (("tool", "function call", "--jinja"), lambda options: replace(options, tools=False)),
     (("max_tokens", "max_completion_tokens", "context length"), lambda options: replace(options, thinking_tokens=0)),
 )  # fmt: skip
 
@@ -45,8 +47,9 @@ class AcceptedOptions:
     def __init__(self, provider: Provider) -> None:
         self._lock = Lock()
         self._options = RequestOptions(
-            provider.response_format, provider.temperature, provider.seed, provider.thinking_tokens
-        )
+            provider.response_format, provider.temperature, provider.seed, provider.thinking_tokens,
+            provider.tools,
+        )  # fmt: skip
 
     @property
     def current(self) -> RequestOptions:

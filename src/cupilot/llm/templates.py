@@ -17,6 +17,6 @@ def _environment() -> Environment:
     return Environment(loader=PackageLoader("cupilot.llm", "prompts"), undefined=StrictUndefined, autoescape=False)
 
 
-def render(template: str, **values: str) -> str:
+def render(template: str, **values: object) -> str:
     """A template of `prompts`, filled in."""
     return _environment().get_template(f"{template}.j2").render(**values)

@@ -7,7 +7,8 @@ it::
     {"role": "translator", "sample": 3, "attempt": 1, "file": "second-try.md"}
     {"role": "revisor", "text": "..."}
 
-A line with a sample answers a request of that role and sample; ``attempt`` is 1 for the retry after an unusable reply.
+A line with a sample answers a request of that role and sample; ``attempt`` is 1 for the retry after an unusable reply,
+and counts the turns of a dialogue with tools, whose actions stand in the text (see `cupilot.llm.tool_text`).
 Several such lines answer different requests, in order.  Requests of different samples may come in any order and from
 any thread.  Lines without a sample answer, in order, the requests of their role that no other line answers.  A repeated
 request gets the same reply.  A reply is ``text``, or the contents of ``file`` beside the transcript, ``repeat`` times.

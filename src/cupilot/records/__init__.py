@@ -24,12 +24,13 @@ from cupilot.records.run import Budget, Individual, Outline, RunInfo, RunResult
 from cupilot.records.scope import Difference, Scope
 from cupilot.records.strategy import Card, CounterRatio, Evidence, Guidance, Move, Parameter, Strategy, Value
 from cupilot.records.task import ITEM_BYTES, PRECISIONS, Argument, Op, Scalar, Task, TensorSpec
+from cupilot.records.turn import ToolBudget, ToolTotals, ToolUse, Turn
 
 __all__ = [
-    "INTENSIVE", "ITEM_BYTES", "PRECISIONS", "Access", "Argument", "Budget", "Card", "Check", "Comparison", "Counter",
-    "CounterRatio", "Difference", "Evaluation", "EvaluationRequest", "Evidence", "Failure", "Finding", "Guidance",
-    "Individual", "Interval", "Kernel", "Launch", "LineCost", "Measurement", "MemoryOperation", "Move", "Op",
-    "OtherAccess", "Outline", "Parameter", "PoolRecord", "Profile", "Proof", "Resources", "RunInfo", "RunResult",
-    "Scalar", "Scope", "Sizes", "Strategy", "Task", "TaskSource", "TensorSpec", "Timing", "Value", "access_text",
-    "from_plain", "to_plain",
+    "INTENSIVE", "ITEM_BYTES", "PRECISIONS", "Access", "Argument", "Budget", "Card", "Check", "Comparison",
+    "Counter", "CounterRatio", "Difference", "Evaluation", "EvaluationRequest", "Evidence", "Failure", "Finding",
+    "Guidance", "Individual", "Interval", "Kernel", "Launch", "LineCost", "Measurement", "MemoryOperation",
+    "Move", "Op", "OtherAccess", "Outline", "Parameter", "PoolRecord", "Profile", "Proof", "Resources", "RunInfo",
+    "RunResult", "Scalar", "Scope", "Sizes", "Strategy", "Task", "TaskSource", "TensorSpec", "Timing",
+    "ToolBudget", "ToolTotals", "ToolUse", "Turn", "Value", "access_text", "from_plain", "to_plain",
 ]  # fmt: skip

@@ -255,7 +255,8 @@ class Evaluation:
     """The verdict on one kernel for one task on one device.
 
     ``scope`` says what a kernel that is right for its task holds for beside it, ``elapsed_s`` how long it took to find
-    out.  Without a ``baseline``, PyTorch's time is unknown.
+    out.  Without a ``baseline``, PyTorch's time is unknown.  ``resources`` are those of each kernel by its name, where
+    only a build was asked for.
     """
 
     kernel: str
@@ -270,6 +271,7 @@ class Evaluation:
     proof: Proof | None = None
     measurement: Measurement | None = None
     scope: Scope | None = None
+    resources: tuple[tuple[str, Resources], ...] = ()
     elapsed_s: float = field(default=0.0, compare=False)
 
     @property

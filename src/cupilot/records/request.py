@@ -12,6 +12,8 @@ from cupilot.records.kernel import Kernel
 from cupilot.records.scope import TASK
 from cupilot.records.task import Task
 
+ONLY_BUILT = "only-built"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSource:
@@ -33,6 +35,8 @@ class EvaluationRequest:
     ``device`` is a full device name.  ``gpu`` is the name of the `GpuSpec` that the device must have, because
     ``cuda:0`` is another GPU on another machine; empty accepts any.  ``seed`` chooses the verification inputs and
     ``timeout_s`` bounds each run of the candidate.  ``require`` names what it must hold for (`records.scope`).
+    ``only_build`` stops after the build: the evaluation has the kernel's resources, and is a failure of the kind
+    `ONLY_BUILT`, because nothing is known of its results.
     """
 
     task: TaskSource
@@ -42,3 +46,4 @@ class EvaluationRequest:
     seed: int = 0
     timeout_s: float = 60.0
     require: tuple[str, ...] = (TASK,)
+    only_build: bool = False

@@ -8,6 +8,7 @@ from cupilot.records.evaluation import Evaluation
 from cupilot.records.kernel import Kernel
 from cupilot.records.scope import SEARCH_REQUIREMENTS
 from cupilot.records.strategy import Strategy
+from cupilot.records.turn import NO_TOOLS, ONE_TURN, ToolBudget, ToolTotals, Turn
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Individual:
 
     ``origin`` is how it was made (``plain``, ``initial``, ``cross``, ``mutate``, ``revise``);
     ``parents`` are ids; ``reason`` says why in one sentence.  ``superseded_by`` is the id of its repair, where that
-    worked: such an individual is no failure of the search.
+    worked: such an individual is no failure of the search.  ``turns`` are the replies of a model that used tools.
     """
 
     id: int
@@ -28,6 +29,7 @@ class Individual:
     parents: tuple[int, ...] = ()
     reason: str = ""
     superseded_by: int | None = None
+    turns: tuple[Turn, ...] = ()
 
     @property
     def time_s(self) -> float | None:
@@ -76,7 +78,7 @@ class RunInfo:
     A correct kernel is repaired when it is more than ``repair_slower`` times slower than its parent; never with None.
     ``islands`` are populations of their own that exchange their best at each epoch.  ``tie`` is the relative difference
     of modelled times that counts as none.  ``steady`` breeds a child whenever a result is in; without it, generations
-    are waited for.
+    are waited for.  ``dialogue`` is what a model may take for one kernel; with one turn it has no tools.
     """
 
     task: str
@@ -103,11 +105,12 @@ class RunInfo:
     islands: int = 1
     tie: float = 0.02
     steady: bool = True
+    dialogue: ToolBudget = ONE_TURN
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """The outcome of a run; ``stopped`` says why it ended."""
+    """The outcome of a run; ``stopped`` says why it ended, ``tools`` what models' tools came to."""
 
     info: RunInfo
     first: Individual
@@ -116,3 +119,4 @@ class RunResult:
     failures: int
     stopped: str
     folder: str = ""
+    tools: ToolTotals = NO_TOOLS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 
 from cupilot.errors import DeviceError, StoreError
@@ -16,7 +16,8 @@ from cupilot.gpu import GpuSpec, load_spec
 from cupilot.llm.call_log import SqliteCallLog
 from cupilot.llm.recording import RecordedCall
 from cupilot.llm.role import role_of
-from cupilot.records import Individual, RunInfo
+from cupilot.records import Individual, RunInfo, ToolTotals
+from cupilot.records.turn import NO_TOOLS
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,14 @@ class Run:
     stopped: str
     asked: tuple[Asked, ...] = ()
     spec: GpuSpec | None = None
+    ended_tools: ToolTotals | None = None
+
+    @cached_property
+    def tools(self) -> ToolTotals:
+        """What tools came to: as the run counted, or while it goes on, as far as individuals were kept."""
+        if self.ended_tools is not None and self.ended_tools.turns:
+            return self.ended_tools
+        return reduce(lambda total, one: total.plus(one.turns), self.individuals, NO_TOOLS)
 
     @cached_property
     def plain(self) -> Individual | None:
@@ -83,7 +92,10 @@ def read_run(folder: Path) -> Run:
         individuals, notes = tuple(store.individuals()), tuple(store.notes())
     asked = () if info is None or not info.models else totals(recorded_calls(folder))
     spec = None if info is None else spec_of(info)
-    return Run(folder.absolute().name, info, individuals, notes, "" if result is None else result.stopped, asked, spec)
+    return Run(
+        folder.absolute().name, info, individuals, notes, "" if result is None else result.stopped, asked, spec,
+        None if result is None else result.tools,
+    )  # fmt: skip
 
 
 def spec_of(info: RunInfo) -> GpuSpec | None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cupilot import __version__
-from cupilot.records import Budget, Kernel, RunInfo, Task
+from cupilot.records import Budget, Kernel, RunInfo, Task, ToolBudget
 from cupilot.records.scope import REQUIREMENTS, SEARCH_REQUIREMENTS
+from cupilot.records.turn import ONE_TURN
 from cupilot.runs.agents import IN_FLIGHT, LLM_IN_FLIGHT, NO_LIMITS, Models, PromptLimits
 
 MOST_JOBS = 4
@@ -56,7 +57,8 @@ class SearchOptions:
     pool.  ``pool`` is the file of strategies
     to ask and to feed; None is the user's own.  ``replay`` is the folder of a run whose recorded calls answer instead
     of a model.  ``require`` names what kernels must hold for; None is the task and special values, and for the expert,
-    whose kernels are general, any shape too.
+    whose kernels are general, any shape too.  ``dialogue`` is what a model may take for one kernel, with tools unless
+    it has one turn.
     """
 
     task: Task
@@ -80,6 +82,7 @@ class SearchOptions:
     pool: Path | None = None
     prompt_limits: PromptLimits = NO_LIMITS
     replay: Path | None = None
+    dialogue: ToolBudget = field(default_factory=ToolBudget)
 
     def info(self, gpu: str = "") -> RunInfo:
         """The part that is stored and decides the result; ``gpu`` is the name of the device's `GpuSpec`."""
@@ -105,5 +108,6 @@ class SearchOptions:
             kernel=self.kernel,
             precision=self.task.precision,
             gpu=gpu,
+            dialogue=self.dialogue if self.models else ONE_TURN,
             require=self.require or (SEARCH_REQUIREMENTS if self.models else REQUIREMENTS),
         )

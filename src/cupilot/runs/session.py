@@ -12,6 +12,8 @@ from cupilot import __version__
 from cupilot.contracts import Agents, Brief, Device, Executor, ExecutorOptions, Preparing, Step, Store, Watch
 from cupilot.errors import StoreError, UnmatchedTask
 from cupilot.evolution.budget import Spending
+from cupilot.evolution.development import OpenTools, no_tools
+from cupilot.evolution.evaluation_cache import EvaluationCache
 from cupilot.evolution.loop import Evolution
 from cupilot.evolution.observed_agents import ObservedAgents
 from cupilot.evolution.progress import Progress
@@ -33,6 +35,7 @@ from cupilot.records import (
 )
 from cupilot.records.scope import TASK
 from cupilot.runs.agents import NO_LIMITS, PromptLimits, open_agents
+from cupilot.runs.open_tools import open_tools
 from cupilot.runs.options import SearchOptions, Settings
 from cupilot.runs.pool import RunPool, pool_path
 from cupilot.runs.shutdown import shut_down
@@ -127,10 +130,10 @@ def _run(
     opening = open_agents(
         info, store, folder=folder, deck=memory.deck, keys=settings.keys, limits=limits, replay=replay
     )
-    with opening as (agents, spent):
+    with opening as (agents, spent), open_tools(session, task, info, memory.deck, folder, replay) as tools:
         return search(
             session, task, info, store, agents, folder=folder, spent=spent, known=known,
-            recall=memory.recall, remember=memory.remember,
+            recall=memory.recall, remember=memory.remember, tools=tools,
             fallback_kernel=lambda task: expert_kernel(task, session.device.spec),
         )  # fmt: skip
 
@@ -215,6 +218,7 @@ def search(
     recall: Callable[[Task, Evaluation], tuple[PoolRecord, ...]] = lambda task, evaluation: (),
     remember: Callable[[Individual, Individual, Guidance | None], None] = lambda plain, best, guidance: None,
     fallback_kernel: Callable[[Task], Kernel | None] = lambda task: None,
+    tools: Callable[[EvaluationCache], OpenTools] = lambda evaluate: no_tools,
     limited: bool = True,
 ) -> RunResult:
     """One search in an open session; the store stays the caller's.
@@ -241,6 +245,7 @@ def search(
             recall=recall,
             remember=remember,
             fallback_kernel=fallback_kernel,
+            tools=tools,
             known=known,
             observer=observer,
         ).run()

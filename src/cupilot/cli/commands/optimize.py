@@ -27,7 +27,7 @@ from cupilot.cli.terminal_observer import TerminalObserver
 from cupilot.errors import UserError
 from cupilot.evolution.store import holds_run
 from cupilot.languages import read_kernel
-from cupilot.records import Budget
+from cupilot.records import Budget, ToolBudget
 from cupilot.records.scope import SEARCH_REQUIREMENTS
 from cupilot.runs.agents import PromptLimits
 
@@ -110,6 +110,7 @@ def run(options: Namespace, terminal: Terminal) -> int:
         pool=options.pool,
         prompt_limits=PromptLimits(options.prompt_tokens, options.reply_tokens),
         replay=None if options.replay is None else Path(options.replay),
+        dialogue=ToolBudget(options.turns, options.turn_tokens, options.turn_time),
     )
     if options.estimate:
         terminal.report(show_estimate(asked, terminal))

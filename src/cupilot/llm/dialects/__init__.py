@@ -6,12 +6,15 @@ A module's `connect` returns a `Dialect`.  It neither retries nor explains error
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from cupilot.contracts import Request
+from cupilot.contracts import Request, ToolCall
 from cupilot.llm.request_options import RequestOptions
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,8 @@ class Completion:
     cut: bool
     input_tokens: int | None
     output_tokens: int | None
+    calls: tuple[ToolCall, ...] = ()
+    extra: str = ""
 
 
 class Dialect(Protocol):
@@ -52,3 +57,18 @@ def text_of(content: object) -> str:
     if not isinstance(content, str):
         raise TypeError("the content of a message is neither text nor parts")
     return content
+
+
+def arguments_of(call: ToolCall) -> dict[str, Any]:
+    """What a call was made with, for sending it back: servers refuse what is not an object."""
+    try:
+        found = json.loads(call.arguments, strict=False)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def extra_of(text: str, kind: type[T]) -> T:
+    """What a provider wants back, if it is of this kind."""
+    found = json.loads(text) if text else kind()
+    return found if isinstance(found, kind) else kind()

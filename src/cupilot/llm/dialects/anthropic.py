@@ -1,20 +1,23 @@
 """Anthropic's messages API.
 
 It has neither temperature nor seed, and no response format between a JSON schema and plain text.  Thinking is not
-requested, and thinking blocks are ignored.
+requested, and thinking blocks are ignored, but sent back with the tools that they led to, as the API asks for.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from cupilot.contracts import Request
-from cupilot.llm.dialects import Completion, text_of, token_count
+from cupilot.contracts import Message, Request, ToolCall
+from cupilot.llm.dialects import Completion, arguments_of, extra_of, text_of, token_count
 from cupilot.llm.providers import ModelChoice
 from cupilot.llm.request_options import RequestOptions
 from cupilot.llm.templates import render
+
+_THINKING = ("thinking", "redacted_thinking")
 
 
 def connect(sdk: Any, choice: ModelChoice, key: str, timeout_s: float) -> AnthropicMessages:
@@ -38,7 +41,7 @@ class AnthropicMessages:
         self._choice = choice
 
     def send(self, request: Request, options: RequestOptions) -> AbstractContextManager[Any]:
-        messages = [{"role": m.role, "content": m.text} for m in request.messages if m.role != "system"]
+        messages = _messages(request.messages)
         arguments: dict[str, Any] = {
             "model": self._choice.model,
             "messages": messages,
@@ -47,6 +50,11 @@ class AnthropicMessages:
         system = "\n\n".join(message.text for message in request.messages if message.role == "system")
         if system:
             arguments["system"] = system
+        if request.tools:
+            arguments["tools"] = [
+                {"name": t.name, "description": t.description, "input_schema": json.loads(t.parameters)}
+                for t in request.tools
+            ]
         if request.schema and options.response_format == "json_schema":
             arguments["output_config"] = {"format": {"type": "json_schema", "schema": json.loads(request.schema)}}
         elif request.schema:
@@ -61,4 +69,39 @@ class AnthropicMessages:
         read_anew = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
         sent = sum(token_count(usage.get(name)) or 0 for name in read_anew) or None
         text = text_of(body["content"])
-        return Completion(text, body.get("stop_reason") == "max_tokens", sent, token_count(usage.get("output_tokens")))
+        blocks = [block for block in body["content"] if isinstance(block, dict)]
+        calls = tuple(
+            ToolCall(b["name"], json.dumps(b.get("input") or {}), b["id"])
+            for b in blocks
+            if b.get("type") == "tool_use"
+        )
+        thinking = [block for block in blocks if block.get("type") in _THINKING] if calls else []
+        made, cut = token_count(usage.get("output_tokens")), body.get("stop_reason") == "max_tokens"
+        return Completion(text, cut, sent, made, calls, json.dumps(thinking) if thinking else "")
+
+
+def _messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Turns of the two sides in alternation; answers of tools, and what is said after them, are one turn of the user's.
+
+    A turn that is only text stays text.
+    """
+    turns: list[dict[str, Any]] = []
+    for message in (message for message in messages if message.role != "system"):
+        role = "user" if message.role == "tool" else message.role
+        if turns and turns[-1]["role"] == role and isinstance(turns[-1]["content"], list):
+            turns[-1]["content"] += _blocks(message)
+        elif message.role == "tool" or message.calls:
+            turns.append({"role": role, "content": _blocks(message)})
+        else:
+            turns.append({"role": role, "content": message.text})
+    return turns
+
+
+def _blocks(message: Message) -> list[dict[str, Any]]:
+    if message.role == "tool":
+        return [{"type": "tool_result", "tool_use_id": message.call_id, "content": message.text}]
+    text = [{"type": "text", "text": message.text}] if message.text.strip() else []
+    calls = [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_of(call)} for call in message.calls
+    ]
+    return [*extra_of(message.extra, list), *text, *calls]
