@@ -81,7 +81,14 @@ class ToolTexts:
         if found.profile is None:
             return "There is no profile of this kernel.", "no profile"
         seen = profiled(self.device, self.task, found.profile)
-        text = "\n".join(profile_lines(seen.view(self.device.spec, kernel), self.task))
+        at, time = seen.standing, duration(seen.timing.time_s)
+        where = (
+            f"{ratio(at.headroom)} the attainable limit of {duration(at.bound_s)}"
+            if at.headroom >= 1
+            else "at the limit"
+        )
+        lines = [f"whole call: {time} ({seen.timing.source}), held back by {at.limit}; {where}"]
+        text = "\n".join((*lines, *profile_lines(seen.view(self.device.spec, kernel), self.task)))
         if found.failure is not None:
             text = f"{failure_text(found.failure)}\n\n{text}"
         return text, f"{duration(seen.timing.time_s)}, limit {seen.standing.limit}"
