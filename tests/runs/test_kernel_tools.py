@@ -278,7 +278,7 @@ def test_check_says_right_and_how_fast_or_what_is_wrong_where(real: Callable[...
 
 def test_profile_has_the_launch_its_limit_and_hot_lines(real: Callable[..., KernelTools]) -> None:
     found = real().call("profile", {"code": PLAIN})
-    for part in ("whole call: ", "relu: ", "64 blocks of 256", "registers", "occupancy", "waves",
+    for part in ("whole call: ", "relu: ", "grid 64", "block 256", "registers", "occupancy", "waves",
                  "where the time goes: ", "share of the peak rate: ", "global loads: ",
                  "y[i] = fmaxf(x[i], 0.f)"):  # fmt: skip
         assert part in found.text
