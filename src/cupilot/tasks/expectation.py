@@ -60,7 +60,6 @@ def _own_errors(expected: Array, textbook: Sequence[Array]) -> Array | None:
         return None
     squares = np.zeros(expected.size)
     for other in textbook:
-        with np.errstate(invalid="ignore"):  # infinities that are equal
-            difference = other.reshape(-1) - expected
+        difference = other.reshape(-1) - expected
         squares += np.where(np.isfinite(difference), difference, 0.0) ** 2
     return np.sqrt(squares / len(textbook)).astype(np.float32)
