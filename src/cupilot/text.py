@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 LONGEST_LINE = 2000
 STEERING = ("Cc", "Cf", "Cs")
 """Unicode categories: control characters, formats such as the direction of writing, halves of characters."""
+_PLAIN = re.compile(r"[\n\t -~]*")
 
 
 def one_line(text: str, longest: int = LONGEST_LINE) -> str:
@@ -24,6 +26,8 @@ def first_lines(text: str, count: int, longest: int = 400) -> str:
 
 def harmless(text: str) -> str:
     """Characters that could steer a terminal are shown as escapes; line breaks and tabs stay."""
+    if _PLAIN.fullmatch(text):
+        return text
     return "".join(_escape(character) if _steers(character) else character for character in text)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from cupilot.errors import TaskError
+from cupilot.records import Task
 from cupilot.tasks import KINDS, Case, load_task, make_case, scaled_tasks
 from cupilot.tasks.load import task_from_source
 
@@ -26,8 +28,13 @@ def forward(self, x, slope):
 """
 
 
+@cache
+def _matmul() -> Task:
+    return scaled_tasks(load_task(EXAMPLES / "matmul.py"))[1]
+
+
 def _matmul_case(kind: str, seed: int) -> Case:
-    return make_case(scaled_tasks(load_task(EXAMPLES / "matmul.py"))[1], kind, seed)
+    return make_case(_matmul(), kind, seed)
 
 
 def _arrays(case: Case) -> list[np.ndarray]:

@@ -420,7 +420,7 @@ def test_commands_do_not_import_pytorch(words: tuple[str, ...], tmp_path: Path) 
 
 def test_what_a_task_prints_is_no_part_of_the_result(tmp_path: Path) -> None:
     file = tmp_path / "loud.py"
-    file.write_text(with_line("print('LOUD')\nimport os; os.write(1, b'LOUDER\\n')"))
+    file.write_text(with_line("print('LOUD')\nimport os; os.write(1, b'LOUDER\\n\\x1b[31mRED')"))
     program = "import sys; from pathlib import Path; from cupilot.tasks import load_task\nload_task(Path(sys.argv[1]))"
     program += "\nassert 'torch' not in sys.modules\nprint('done')"
     done = subprocess.run(
@@ -428,7 +428,9 @@ def test_what_a_task_prints_is_no_part_of_the_result(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.stdout == "done\n"
     assert "LOUD" in done.stderr
-    assert "LOUDER" in done.stderr
+    assert "LOUDER\n" in done.stderr
+    assert "\\x1b[31mRED" in done.stderr, "it cannot steer the terminal"
+    assert "\x1b" not in done.stderr
 
 
 def test_folders_on_disk_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ ended, the server kills the children, removes the folders and ends.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gc
 import importlib
@@ -36,6 +37,7 @@ from cupilot.sandbox.bubblewrap import command_line
 from cupilot.sandbox.confine import confine
 from cupilot.sandbox.frames import LOOK_S
 from cupilot.sandbox.process import Limits, limit_self, size_text, usage
+from cupilot.text import harmless
 
 READY_S = 300.0
 """How long importing the libraries may take on a busy machine."""
@@ -45,6 +47,9 @@ PROCESSOR_S = 24 * 3600.0
 MESSAGE_BYTES = 64 << 10
 FAILED = 70
 KEPT = "-kept"
+LAST_WORDS_S = 1.0
+"""To pass on what a child has printed, once it has ended."""
+PRINTED_BYTES = 64 << 10
 BEGIN, END, READY = "begin", "end", "ready"
 
 
@@ -81,6 +86,7 @@ class Child:
     number: int
     connection: socket.socket
     folders: tuple[Path, ...]
+    printing: threading.Thread
     ending: Ending | None = None
 
     def keep(self, file: str) -> Path:
@@ -114,7 +120,6 @@ class ForkServer:
             # the server's folders are mounts, which it can empty but not remove
             command = ("sh", "-c", f'"$@"; rm -rf -- {shlex.join(map(str, self._folders))}', "sh", *command)
         with far:
-            # what children print is for the user to see, and never part of a command's result
             self._process = subprocess.Popen(
                 command, cwd=self._folders[0], env=dict(environment), stdin=subprocess.DEVNULL, stdout=_stderr(),
                 pass_fds=(far.fileno(),), start_new_session=True,
@@ -122,6 +127,7 @@ class ForkServer:
         self._lock = threading.Lock()
         self._is_ready = False
         self._begun = 0
+        self._printing: list[threading.Thread] = []
         self._abandoned: deque[Child] = deque()
 
     @property
@@ -131,7 +137,11 @@ class ForkServer:
     def begin(self, readable: Iterable[Path], limits: Limits) -> Child:
         """A new child, which starts when the libraries are there."""
         near, far = socket.socketpair()
-        with far, self._lock:
+        printed, printer = os.pipe()
+        printing = threading.Thread(target=_pass_on, args=(printed,), daemon=True)
+        printing.start()
+        with far, self._lock, os.fdopen(printer, "wb"):
+            self._printing = [*(each for each in self._printing if each.is_alive()), printing]
             self._end_abandoned()
             number = self._begun
             self._begun += 1
@@ -140,10 +150,10 @@ class ForkServer:
                 folder.mkdir()
             message = {"do": BEGIN, "number": number, "readable": list(map(str, readable)), "limits": asdict(limits)}
             try:
-                socket.send_fds(self._control, [json.dumps(message).encode()], [far.fileno()])
+                socket.send_fds(self._control, [json.dumps(message).encode()], [far.fileno(), printer])
             except OSError:
                 raise self._problem() from None
-        return Child(number, near, folders)
+        return Child(number, near, folders, printing)
 
     def wait_until_ready(self) -> None:
         """Until the libraries are imported."""
@@ -172,6 +182,8 @@ class ForkServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        for printing in self._printing:
+            printing.join(LAST_WORDS_S)
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -187,6 +199,7 @@ class ForkServer:
         except OSError:
             raise self._problem() from None
         child.ending = Ending(**json.loads(self._receive(ENDING_S)))
+        child.printing.join(LAST_WORDS_S)
         return child.ending
 
     def _receive(self, timeout_s: float) -> bytes:
@@ -208,6 +221,16 @@ class ForkServer:
 def _all(folders: Sequence[Path]) -> tuple[Path, ...]:
     """A child's own folders and those beside them."""
     return (*folders, *(folder.with_name(folder.name + KEPT) for folder in folders))
+
+
+def _pass_on(printed: int) -> None:
+    """What a child prints is for the user to see: never part of a command's result, nor able to steer a terminal."""
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    with os.fdopen(printed, "rb", 0) as source:
+        while data := source.read(PRINTED_BYTES):
+            text = decoder.decode(data).replace("\r\n", "\n").replace("\r", "\n")
+            with contextlib.suppress(OSError):
+                os.write(2, harmless(text).encode())
 
 
 def _stderr() -> int:
@@ -296,15 +319,15 @@ class _Server:
     def _handle(self) -> bool:
         """One message of the parent's; False at the end."""
         try:
-            text, descriptors, _, _ = socket.recv_fds(self.control, MESSAGE_BYTES, 1)
+            text, descriptors, _, _ = socket.recv_fds(self.control, MESSAGE_BYTES, 2)
         except ConnectionResetError:
             return False
         if not text:
             return False
         message = json.loads(text)
         if message["do"] == BEGIN:
-            with socket.socket(fileno=descriptors[0]) as connection:
-                self._begin(message, connection)
+            with socket.socket(fileno=descriptors[0]) as connection, os.fdopen(descriptors[1], "wb") as printer:
+                self._begin(message, connection, printer.fileno())
         else:
             child = self.children.pop(message["number"])
             child.wait(message["patience_s"])
@@ -315,13 +338,15 @@ class _Server:
                 self.control.send(json.dumps(asdict(ending)).encode())
         return True
 
-    def _begin(self, message: Mapping[str, object], connection: socket.socket) -> None:
+    def _begin(self, message: Mapping[str, object], connection: socket.socket, printer: int) -> None:
         limits = Limits(**cast(dict[str, int], message["limits"]))
         folders = tuple(folder / str(message["number"]) for folder in self.folders)
         process = os.fork()
         if process == 0:
             try:
                 self.control.close()
+                for stream in (1, 2):
+                    os.dup2(printer, stream)
                 readable = [Path(path) for path in cast(list[str], message["readable"])]
                 _confined(readable, folders)
                 self.module.serve(connection, folders)
