@@ -42,6 +42,8 @@ SLICED_ELEMENTS = 1 << 23
 """Elements of arguments and results together that are looked at in slices."""
 AT_ONCE = 1 << 21
 """As many as are computed at once: PyTorch's own buffers then stay in the processor's caches."""
+KEPT_ELEMENTS = 1 << 26
+"""As many are kept for other kernels of a search, which may ask for the same slices."""
 TEXTBOOK_ELEMENTS = 1 << 20
 """Elements that the textbook formula's errors are learnt from, where slices can be cut once more."""
 SPARSE = 2
@@ -412,6 +414,8 @@ class SlicedCase(Drafted):
 
     def _learn(self, slicing: Slicing, cells: dict[int, Array | None]) -> None:
         """The results of what is not known yet, in parts that stay small."""
+        if (len(self._known) + len(cells)) * self._elements(slicing) > KEPT_ELEMENTS:
+            self._known = {index: known for index, known in self._known.items() if index in cells}
         whole = [index for index, inner in cells.items() if inner is None and index not in self._known]
         step = max(1, AT_ONCE // self._elements(slicing))
         for start in range(0, len(whole), step):
