@@ -89,6 +89,7 @@ def test_optimize_finds_a_faster_kernel_and_the_same_one_again(
     done = cupilot("evaluate", tmp_path / "one" / "best.cu", "--task", task, "--json", "-",
                    "--seed", "7", cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
     evaluation = json.loads(done.stdout)
     assert evaluation["correct"]
     # other inputs, so branches that depend on them are taken a little differently

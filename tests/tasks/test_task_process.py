@@ -19,6 +19,7 @@ import pytest
 
 from cupilot.arrays import Filed
 from cupilot.errors import TaskError
+from cupilot.places import Runs
 from cupilot.records import Task, TaskSource
 from cupilot.sandbox.fork_server import ForkServer
 from cupilot.sandbox.process import Limits
@@ -215,7 +216,7 @@ def test_the_same_inputs_and_references_as_in_one_process(begin, kind: str) -> N
     for one, other in zip(here.arguments, there.arguments, strict=True):
         assert isinstance(other, Filed)
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
-    for where in (None, np.array([0, 5, 77])):
+    for where in (None, Runs.of(np.array([0, 5, 77]))):
         one, other = here.expectation(0, where), there.expectation(0, where)
         np.testing.assert_array_equal(one.expected, other.expected)
         np.testing.assert_array_equal(one.native, other.native)
@@ -230,7 +231,7 @@ def test_slices_are_the_same(begin) -> None:
     assert slicing is not None
     case = task_process.sliced_case(task, "normal", 3, None, slicing)
     whole = task_process.make_case(task, "normal", 3)
-    where = np.arange(0, 64 * 32, 3)
+    where = Runs.of(np.arange(0, 64 * 32, 3))
     found = case.expectation(0, where)
     assert found.positions is not None
     np.testing.assert_allclose(found.expected, whole.expectation(0, found.positions).expected, rtol=1e-12)

@@ -227,6 +227,9 @@ class Judge:
         ran = lines_of(result.profile)
         self._compared = set().union(*(version.lines for version in served))
         comparable = is_comparable(true, result.profile)
+        if served and comparable:
+            others = [(trial, found) for trial, found in self._mixed if isinstance(found, Outcome)]
+            self._trials.ask_ahead([(true, result), *others])
         # a kernel that fails elsewhere has to show all of its own shape, if it can
         if (served and comparable) or not self._ran_in_full(true, result.profile, served):
             if comparable:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from threading import Thread
 
-from cupilot.contracts import Call
+from cupilot.contracts import Call, Outcome
 from cupilot.errors import CupilotError
 from cupilot.evaluation.verify import ANYWHERE, DROPPED, SPREAD
 from cupilot.records import Task
@@ -21,7 +22,8 @@ from cupilot.tasks.draw import SPECIAL
 from cupilot.tasks.flop import task_flop
 from cupilot.tasks.operators import operator
 from cupilot.tasks.process import TaskProcess, process_of
-from cupilot.tasks.slices import Slicing
+from cupilot.tasks.remote import RemoteSlicedCase
+from cupilot.tasks.slicing import Slicing
 from cupilot.tasks.structure import Structure
 
 SAMPLE_BUDGET = 60_000_000
@@ -130,6 +132,18 @@ class Trials:
             for trial in trials:
                 if isinstance(trial.case, SlicedCase):
                     trial.case.prepare()
+
+    def ask_ahead(self, results: Iterable[tuple[Trial, Outcome]]) -> None:
+        """Have what is to be compared with these results made, in this order, while others are compared."""
+        asked = [
+            trial.case.ask_ahead(number, output.runs)
+            for trial, result in results
+            if isinstance(trial.case, RemoteSlicedCase) and trial.case.is_known
+            for number, output in enumerate(result.outputs)
+            if [each.shape for each in result.outputs] == [each.shape for each in trial.drawn.task.outputs]
+        ]
+        if asked:
+            Thread(target=lambda: [make() for make in asked], daemon=True).start()
 
     def again(self, version: Task) -> Trial:
         """The same inputs a second time, with blocks in another order."""

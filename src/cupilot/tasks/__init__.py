@@ -6,7 +6,8 @@ from cupilot.tasks.draw import KINDS
 from cupilot.tasks.expectation import Expectation
 from cupilot.tasks.process import begin_task, load_source, load_task, shaped_tasks, task_texts
 from cupilot.tasks.scale import Probe, long_tasks, probe_tasks, scaled_tasks
-from cupilot.tasks.slices import SlicedCase, Slicing, find_slicing
+from cupilot.tasks.slices import SlicedCase
+from cupilot.tasks.slicing import Slicing, find_slicing
 
 __all__ = [
     "KINDS",

@@ -43,7 +43,7 @@ from cupilot.tasks.inspect import ModuleFacts
 from cupilot.tasks.remote import RemoteCase, RemoteDrawn, RemoteSlicedCase
 from cupilot.tasks.scale import Probe
 from cupilot.tasks.server import OK, USER_ERROR, Structures
-from cupilot.tasks.slices import Slicing
+from cupilot.tasks.slicing import Slicing
 from cupilot.tasks.stored import ALTERED, available_bytes, remove, stored_positions, taken_expectation
 from cupilot.toolchain.signature import Parameter
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +23,7 @@ from cupilot.tasks.case import Case, Drawn, Value
 from cupilot.tasks.expectation import Expectation
 from cupilot.tasks.slices import SlicedCase
 from cupilot.tasks.stored import mapped, taken_expectation
+from cupilot.threads import wait_for
 
 
 class Source(Protocol):
@@ -78,7 +81,33 @@ class RemoteCase(Case):
 
 @dataclass(eq=False)
 class RemoteSlicedCase(SlicedCase):
-    """References of slices are made in the other process, which also keeps them."""
+    """References of slices are made in the other process, which also keeps them.
+
+    They can be asked for ahead, so that the other process works on the next ones while these are compared.
+    """
+
+    _ahead: dict[tuple[int, int], tuple[Future[Expectation], Runs | None]] = field(default_factory=dict)
+    """By output and the identity of what is asked for, which is kept alive."""
+
+    def ask_ahead(self, output: int, where: Runs | None) -> Callable[[], None]:
+        """Gives what makes them; until that has run, who asks for them waits."""
+        future = Future[Expectation]()
+        self._ahead[output, id(where)] = future, where
+
+        def make() -> None:
+            try:
+                future.set_result(super(RemoteSlicedCase, self).expectation(output, where))
+            except BaseException as error:
+                future.set_exception(error)
+
+        return make
+
+    def expectation(self, output: int, where: Runs | None) -> Expectation:
+        known = self._ahead.pop((output, id(where)), None)
+        if known is None:
+            return super().expectation(output, where)
+        wait_for(known[0])
+        return known[0].result()
 
     def prepare(self) -> None:
         drawn = self.drawn

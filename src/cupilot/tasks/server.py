@@ -32,7 +32,8 @@ from cupilot.tasks.case import learn_structures as learn
 from cupilot.tasks.inspect import ModuleFacts, module_facts
 from cupilot.tasks.load import task_from_source
 from cupilot.tasks.scale import Probe, long_tasks, probe_tasks, scaled_tasks
-from cupilot.tasks.slices import SlicedCase, Slicing, find_slicing
+from cupilot.tasks.slices import SlicedCase
+from cupilot.tasks.slicing import Slicing, find_slicing
 from cupilot.tasks.stored import Store, taken
 from cupilot.tasks.structure import Structure
 from cupilot.toolchain.signature import Parameter
@@ -46,6 +47,8 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [torch.rand(4, 4)]
 """
+TILES = 4
+"""Of large inputs, that there should be room for in shared memory."""
 Structures = tuple[Structure | None, ...] | None
 
 
@@ -62,7 +65,7 @@ def warm_up() -> None:
 def serve(connection: socket.socket, folders: Sequence[Path]) -> None:
     """Answer requests until our parent closes its end."""
     store = Store(folders)
-    tempfile.tempdir = str(store.folder(TILE_PAGES * PAGE))  # what is mapped there need not go to a disk
+    tempfile.tempdir = str(store.folder(TILES * TILE_PAGES * PAGE))  # what is mapped there need not go to a disk
     server = Server(store)
     try:
         while True:
