@@ -44,7 +44,7 @@ LARGEST_ELEMENTS = 1 << 24
 SHAPE_FAULTS = frozenset({
     "out-of-bounds", "misaligned", "uninitialized", "wrong-result", "unwritten", "wrong-shape", "launch-error",
     "shared-race", "global-race", "async-race", "divergent-barrier", "barrier", "deadlock", "crash", "time-out",
-    "unsupported", "limit", "use-after-free",
+    "unsupported", "limit", "use-after-free", "invalid-barrier", "trap", "assert",
 })  # fmt: skip
 """Mistakes that a kernel may make at shapes that it was not written for; anything else is a failure anywhere."""
 

@@ -21,8 +21,8 @@ from cupilot.vgpu.index_values import Place, Values, computed, fetch, signed, sy
 from cupilot.vgpu.ptx.syntax import Instruction, Reg, Variable
 from cupilot.vgpu.views import RARE_BLOCKS
 
-MOST_BLOCKS = 1 << 20
-"""Of larger grids that many are looked at, at random."""
+MOST_VALUES = 1 << 24
+"""Of larger grids so many blocks are looked at, evenly spread, that no more values than this are computed."""
 LEVELS = (1 / 4096, 1 / 512, 1 / 64)
 """Shares of the grid up to which a group is rare; each level is a stratum of its own."""
 SINGLE = 16
@@ -60,13 +60,19 @@ class Shape:
     def blocks(self) -> int:
         return self.grid[0] * self.grid[1] * self.grid[2]
 
+    @property
+    def corners(self) -> int:
+        """Of the block's threads."""
+        return 2 ** sum(length > 1 for length in self.block)
+
 
 def rare_blocks(code: Sequence[Instruction], shape: Shape, known: Mapping[Place, bytes], seed: int) -> RareBlocks:
     """``known`` is what the code loads (`symbols_of`)."""
     rng = np.random.default_rng(seed)
-    all_of_them = shape.blocks <= MOST_BLOCKS
-    blocks = np.arange(shape.blocks) if all_of_them else np.unique(rng.integers(0, shape.blocks, MOST_BLOCKS))
-    groups = [each for each in _outcomes(code, shape, blocks, known) if each.max() > 0]
+    count = min(shape.blocks, max(1, MOST_VALUES // (shape.corners * max(len(code), 1))))
+    step = shape.blocks // count
+    blocks = np.arange(count) * step + (rng.integers(0, step, count) if step > 1 else 0)
+    groups = [each for each in _outcomes(code, shape, blocks, known) if each.min() != each.max()]
     if not groups:
         return RareBlocks(blocks[:0], blocks[:0], blocks[:0])
     together = _numbered(groups)
@@ -117,10 +123,14 @@ def _signs(left: Array, right: Array) -> list[Array]:
 
 
 def _numbered(groups: Sequence[Array]) -> Array:
-    """All groups together as one."""
+    """All groups together as one, or the number of many for all blocks where they are too many."""
     total = groups[0]
     for group in groups[1:]:
-        _, total = np.unique(total * (int(group.max()) + 1) + group, return_inverse=True)
+        total = total * (int(group.max()) + 1) + group
+        numbers = np.cumsum(np.bincount(total) > 0) - 1
+        total = numbers[total]
+        if numbers[-1] >= FEW_GROUPS:
+            return np.full_like(total, FEW_GROUPS)
     return total
 
 

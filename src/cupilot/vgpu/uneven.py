@@ -28,6 +28,8 @@ CYCLES_PER_INSTRUCTION = 2
 PATH = {"path": "path_cycles", "trips": "round_trips", "cover": "covered_cycles"}
 MOST_CYCLES = 1 << 30
 FEW_HOPS, CHAINED = 3, 0.25
+ENOUGH_TO_TELL = 16
+"""Blocks of a place that show how much they differ; of fewer it is taken that they differ as much as all do."""
 
 
 # --- the way of a warp ----------------------------------------------------------------------------
@@ -138,9 +140,19 @@ class BlockCosts:
 
     @property
     def stored_error(self) -> float:
-        """The same for the bytes that blocks store."""
-        stored = _deviation(self.stored / np.maximum(self.blocks, 1), self.stands_for * self.blocks)
-        return stored * self._share_of_error
+        """The same for the bytes that blocks store: what each place's blocks have is known apart from the others'."""
+        stored = self.stored / np.maximum(self.blocks, 1)
+        weights = self.stands_for * self.blocks
+        total, square = float((stored * weights).sum()), 0.0
+        of_all = _deviation(stored, weights) * total / max(float(weights.sum()), 1.0)
+        for each in np.unique(self.stands_for):
+            place = self.stands_for == each
+            known = float(self.blocks[place].sum())
+            deviation = float(np.std(stored[place]))
+            if known < ENOUGH_TO_TELL:
+                deviation = max(deviation, of_all)
+            square += (each * known) ** 2 * max(0.0, 1.0 - 1.0 / max(each, 1.0)) * deviation**2 / max(known, 1.0)
+        return float(np.sqrt(square)) / total if total > 0 else 0.0
 
     @property
     def _share_of_error(self) -> float:
