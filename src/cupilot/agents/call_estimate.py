@@ -35,8 +35,10 @@ def plan_calls(
     prompt_tokens: int | None = None,
     reply_tokens: int | None = None,
 ) -> tuple[PlannedCalls, ...]:
-    """The most calls that a run of this size makes; each may be repeated once, when its reply cannot be parsed, or
-    takes all turns of its dialogue.
+    """The most calls that a run of this size makes; each may be repeated once, when its reply cannot be used, or takes
+    all turns of its dialogue.
+
+    Not among them is the question about the moves of a kernel whose writer reported none (`translator_align`).
 
     ``elite`` individuals of a generation survive unchanged, and each candidate may be revised ``revisions`` times.
     ``prompt_tokens`` and ``reply_tokens`` lower the limits of `prompts.toml`.
@@ -44,14 +46,12 @@ def plan_calls(
     rounds = info.epochs * (info.generations + 1)
     children = info.epochs * info.generations * max(1, info.population - elite)
     candidates = info.epochs * info.population + children
-    attempts = candidates * (1 + revisions)
     calls = {
         "generator_write": 0 if info.kernel else 1,
         "prophet_place": rounds + info.epochs if info.guided else 0,
         "manager_initialize": info.epochs,
         "manager_cross": children,
         "translator_write": candidates,
-        "translator_align": attempts,
         "revisor_repair": candidates * revisions,
     }
     has_room = prompt_tokens is None or prompt_tokens >= LEAST_WINDOW_TOKENS

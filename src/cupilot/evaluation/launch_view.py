@@ -242,7 +242,7 @@ def occupancy_text(view: LaunchView) -> str:
     held = at.occupancy
     text = (
         f"occupancy {percent(held.fraction)}: {held.warps_per_sm} of {spec.warps_per_sm} warps per SM in "
-        f"{plural(held.blocks_per_sm, 'block')}, limited by {held.limit}; {at.waves:.3g} waves"
+        f"{plural(held.blocks_per_sm, 'block')}, limited by {held.limit}; {short(at.waves)} waves"
     )
     if not at.is_small:
         return text
@@ -268,7 +268,7 @@ def lane_texts(launch: Launch) -> tuple[str, ...]:
     atomics = launch.counter("global_atomic_requests")
     if atomics:
         steps = launch.counter("global_atomic_steps") / atomics
-        found.append(f"atomics: {count(atomics)} requests, {steps:.3g} lanes at the busiest address of each")
+        found.append(f"atomics: {count(atomics)} requests, {short(steps)} lanes at the busiest address of each")
     if launch.active_lanes:
         found.append(f"active lanes: {launch.active_lanes:.1f} of 32 on average")
     return tuple(found)
@@ -281,11 +281,16 @@ def waiting_text(launch: Launch) -> str:
     barriers = launch.counter("barriers") / warps if warps else 0.0
     found = []
     if waits:
-        under_way = f", with {loads:.3g} loads under way each time" if loads else ""
-        found.append(f"a warp waits for global loads {waits:.3g} times, one after another{under_way}")
+        under_way = f", with {short(loads)} loads under way each time" if loads else ""
+        found.append(f"a warp waits for global loads {short(waits)} times, one after another{under_way}")
     if barriers:
-        found.append(f"{barriers:.3g} barriers per warp")
+        found.append(f"{short(barriers)} barriers per warp")
     return "; ".join(found)
+
+
+def short(value: float) -> str:
+    """Three digits, and no exponent."""
+    return f"{value:.3g}" if value < 999.5 else count(round(value))
 
 
 def size_text(size: tuple[int, int, int]) -> str:

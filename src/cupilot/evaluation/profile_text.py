@@ -13,6 +13,7 @@ from cupilot.evaluation.launch_view import (
     occupancy_text,
     plural,
     shape_text,
+    short,
     time_parts,
     waiting_text,
 )
@@ -38,7 +39,7 @@ def profile_lines(view: ProfileView, task: Task, detailed: int = DETAILED) -> li
         lines += launch_lines(launch, alone=len(view.launches) == 1)
     lines += [summary_line(launch) for launch in others[:LISTED]]
     if len(others) > LISTED:
-        lines.append(f"and {plural(len(others) - LISTED, 'launch', 'launches')} more")
+        lines.append(f"and {plural(len(others) - LISTED, 'more launch', 'more launches')}")
     lines += [
         f"{step.label}: {duration(step.timing.time_s)}, {percent(step.share)} of the call" for step in view.operations
     ]
@@ -103,7 +104,7 @@ def summary_line(view: LaunchView) -> str:
     text = (
         f"{_name(view)}: {duration(view.timing.time_s)}, {percent(view.share)} of the call, limit {view.timing.limit}; "
         f"{resources.registers} registers{spills}; occupancy {percent(at.occupancy.fraction)} "
-        f"({at.occupancy.limit}), {at.waves:.3g} waves{small}; {', '.join(unit_text(unit) for unit in busiest)}"
+        f"({at.occupancy.limit}), {short(at.waves)} waves{small}; {', '.join(unit_text(unit) for unit in busiest)}"
     )
     return text + "".join(f"; hottest line {percent(hot.cost)}: {cut(line, TEXT)}" for hot, line in view.lines[:1])
 
@@ -116,9 +117,8 @@ def memory_text(row: MemoryRow) -> str:
     """Such as ``global loads: 4.19 MB, 4 sectors of 32 bytes for the 128 bytes of a request, 25 % of them in L1``."""
     text = f"{row.name}: {quantity(row.bytes, 'B')}"
     if row.sectors_per_request is not None and row.bytes_per_request is not None:
-        text += (
-            f", {row.sectors_per_request:.3g} sectors of 32 bytes for {row.bytes_per_request:.3g} bytes of a request"
-        )
+        asked, sectors = short(row.bytes_per_request), short(row.sectors_per_request)
+        text += f", {sectors} sectors of 32 bytes for {asked} bytes of a request"
     if row.hit_rate is not None:
         text += f", {percent(row.hit_rate)} hits"
     return text

@@ -1,7 +1,7 @@
 """How busy each unit of a GPU was during one launch: what it did per second, and the most that it could do.
 
-Instructions are those of the machine code where they are known; the PTX has more of them, so the share of ``issue`` is
-too high rather than too low.  L1 and shared memory are one path: their shares add up.
+Instructions are those of the machine code where they are known; of the PTX otherwise, with the share of bookkeeping
+that the time model counts.  L1 and shared memory are one path: their shares add up.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from cupilot.gpu.roofline import SECTOR_BYTES, ceilings
 from cupilot.gpu.spec import GpuSpec
+from cupilot.gpu.timing.throughput import has_machine_code, issue_slots
 from cupilot.records import Launch
 
 WARP = 32
@@ -47,9 +48,10 @@ def units(launch: Launch, spec: GpuSpec, time_s: float) -> tuple[Unit, ...]:
     for name in _tensor_types(launch):
         counter, word = f"flop_tensor_{name}", "op" if name.startswith("int") else "flop"
         arithmetic.append(unit(f"tensor {name}", ceilings(spec, name)[1], word, (counter,)))
-    issued = "sass_instructions" if launch.counter("sass_instructions") else "warp_instructions"
+    issued = "sass_instructions" if has_machine_code(launch) else "warp_instructions"
+    slots = spec.sms * spec.clock_hz * spec.schedulers_per_sm
     memory = (
-        unit("issue", spec.sms * spec.clock_hz * spec.schedulers_per_sm, "inst", (issued,)),
+        Unit("issue", issue_slots(launch) / time_s, slots, "inst", sources_of(launch, (issued,))),
         unit("L1", wavefronts, "wavefronts", _named("global", "wavefronts") + _named("local", "wavefronts")),
         unit("shared", wavefronts, "wavefronts", _named("shared", "wavefronts")),
         unit("L2", spec.l2_bytes_per_s, "B", ("l2_read_sectors", "l2_write_sectors"), SECTOR_BYTES),
