@@ -19,7 +19,7 @@ import cupilot
 from cupilot.errors import MachineError
 from cupilot.sandbox.agent_runner import NOT_CONFINED
 from cupilot.sandbox.confine import trusted_places
-from cupilot.sandbox.process import USUAL, Ended, run_limited
+from cupilot.sandbox.process import USUAL, Ended, bare_environment, run_limited
 
 # programs, libraries, certificates, names of hosts; no folder in which users keep files
 SYSTEM = (
@@ -32,7 +32,7 @@ SYSTEM = (
 TASKS, OUTPUT_BYTES = 600, 8 << 20
 PLAN = ".plan.json"
 KEPT_ENVIRONMENT = (
-    "LANG", "LC_ALL", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy",
+    "LC_ALL", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
 )  # fmt: skip
 
@@ -78,8 +78,8 @@ def run_agent(
         Path(cupilot.__file__).parents[1],
     )
     places = dict.fromkeys(map(str, (*map(Path, SYSTEM), *trusted_places(), *own, *readable)))
-    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
-    variables = {"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": str(outer / "tmp"), **kept, **environment}
+    ours = bare_environment(folder, *KEPT_ENVIRONMENT) | {"PYTHONPATH": str(Path(cupilot.__file__).parents[1])}
+    variables = {"PATH": os.defpath, **ours, "TMPDIR": str(outer / "tmp"), **environment}
     (outer / "tmp").mkdir(exist_ok=True)
     plan = outer / PLAN
     plan.write_text(
@@ -90,7 +90,6 @@ def run_agent(
         encoding="utf-8",
     )  # fmt: skip
     runner = (python, "-P", "-m", "cupilot.sandbox.agent_runner", plan)
-    ours = {"PYTHONPATH": str(Path(cupilot.__file__).parents[1]), "PATH": variables["PATH"]}
     limits = replace(USUAL, tasks=TASKS, output_bytes=OUTPUT_BYTES)
     ended = run_limited(tuple(map(str, runner)), folder, timeout_s, ours, limits)
     if ended.status == NOT_CONFINED and not ended.timed_out:
