@@ -35,6 +35,7 @@ from cupilot.runs.tool_log import ToolLog
 from cupilot.runs.tool_texts import ToolTexts
 from cupilot.strategies import load_deck
 from cupilot.tasks import load_source
+from cupilot.testing import ToolsContract
 from cupilot.testing.samples import TASK
 
 SCALAR = """\
@@ -100,6 +101,10 @@ def evaluate() -> Counting:
 @pytest.fixture
 def tools(evaluate: Counting, device: Device) -> KernelTools:
     return KernelTools(evaluate, ToolTexts(TASK, device, load_deck()), ToolBudget())
+
+
+class TestContract(ToolsContract):
+    """`tools` is the fixture above."""
 
 
 def test_every_tool_has_a_schema_and_a_description() -> None:

@@ -10,9 +10,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from cupilot.agents.templates import one_line, render_macro
-from cupilot.contracts import Message, Model, Reply, Request, ToolAnswer, ToolCall, Tools
+from cupilot.contracts import (
+    AgentModel,
+    Message,
+    Model,
+    Reply,
+    Request,
+    ToolAnswer,
+    ToolCall,
+    Tools,
+    works_alone,
+)
 from cupilot.errors import ModelError
 from cupilot.llm import OverBudget, calls_in, estimate_tokens
 from cupilot.records import Failure, Kernel, ToolUse, Turn
@@ -47,6 +58,8 @@ class Dialogue:
 
     def run(self) -> Kernel | Failure:
         self.messages = list(self.request.messages)
+        if works_alone(self.model):
+            return self._delegate(cast(AgentModel, self.model))
         left = self.tools.budget.turns
         while left > 0:
             try:
@@ -63,6 +76,22 @@ class Dialogue:
             if found is not None:
                 return found
         return self._end("the turns are spent", "no-submission")
+
+    def _delegate(self, model: AgentModel) -> Kernel | Failure:
+        """Leave the dialogue to a model that works on its own."""
+        try:
+            reply = model.work(self._next(), self.tools)
+        except ModelError as error:
+            return self._end(one_line(str(error)), "no-reply")
+        for turn in reply.turns:
+            self.tools.record(turn)
+        for call in reply.calls or calls_in(reply.text[:READ_CHARACTERS], self.tools.specs):
+            answer, _ = self._call(call, reply)
+            if answer.submitted is not None:
+                return answer.submitted
+            if answer.given_up:
+                return Failure(self.stage, "given-up", one_line(answer.given_up))
+        return self._end("the agent ended without a submission", "no-submission")
 
     # --- one reply -------------------------------------------------------------------------
 

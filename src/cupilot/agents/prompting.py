@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from cupilot.agents.dialogue import CONVERSATION_TOKENS, Dialogue
 from cupilot.agents.prompt_sections import PromptContext, build_section
 from cupilot.agents.templates import render_block, render_file, render_section
 from cupilot.agents.token_budget import fit_sections, section_sizes
-from cupilot.contracts import ROLES, Message, Model, Reply, Request, Tools
+from cupilot.contracts import ROLES, AgentModel, Message, Model, Reply, Request, Tools, works_alone
 from cupilot.errors import DataError
 from cupilot.llm import Parsed, Unparsable, ask, estimate_tokens
 from cupilot.records import Failure, Kernel, from_plain
@@ -144,7 +144,16 @@ class _NotifyingModel:
     def name(self) -> str:
         return self._model.name
 
+    @property
+    def works_alone(self) -> bool:
+        return works_alone(self._model)
+
     def complete(self, request: Request) -> Reply:
         reply = self._model.complete(request)
+        self._on_call(self._role, request, reply)
+        return reply
+
+    def work(self, request: Request, tools: Tools) -> Reply:
+        reply = cast(AgentModel, self._model).work(request, tools)
         self._on_call(self._role, request, reply)
         return reply

@@ -17,7 +17,11 @@ from cupilot.runs.agents import EVERY_ROLE, REPLAY, Models
 
 def add_models(parser: ArgumentParser) -> None:
     parser.add_argument("--agents", choices=("expert", "llm"), help="who writes strategies and kernels")
-    parser.add_argument("--model", metavar="PROVIDER/NAME", help="the LLM agents' model; see docs/llm-setup.md")
+    parser.add_argument(
+        "--model",
+        metavar="PROVIDER/NAME",
+        help="the LLM agents' model, or agent/NAME for a coding agent; see docs/llm-setup.md",
+    )
     parser.add_argument(
         "--role-model", metavar="ROLE=PROVIDER/NAME", action="append", type=role_model, default=[],
         help=f"another model for one role ({', '.join(ROLES)})",

@@ -37,9 +37,9 @@ def sandbox_choice() -> str:
 
 def llm_keys() -> dict[str, str]:
     """The keys that are set, for the models that need them; they go nowhere else."""
-    from cupilot.llm import key_names
+    from cupilot.llm import agent_keys, key_names
 
-    return {name: os.environ[name] for name in key_names() if os.environ.get(name)}
+    return {name: os.environ[name] for name in (*key_names(), *agent_keys()) if os.environ.get(name)}
 
 
 def llm_key() -> str | None:

@@ -8,14 +8,14 @@ from cupilot.contracts.agents import ROLES, Agents, Brief, Revision
 from cupilot.contracts.device import Built, Call, Device, Outcome, Output, Preparing
 from cupilot.contracts.executor import Executor, ExecutorOptions
 from cupilot.contracts.measuring import Measuring, Reference, Sample, Timed, TimedProcess
-from cupilot.contracts.model import Message, Model, Reply, Request
+from cupilot.contracts.model import AgentModel, Message, Model, Reply, Request, works_alone
 from cupilot.contracts.steps import DONE, REFERENCE, STAGES, Step, Watch
 from cupilot.contracts.store import Store
 from cupilot.contracts.tools import Tool, ToolAnswer, ToolCall, Tools, ToolSpec
 
 __all__ = [
-    "DONE", "REFERENCE", "ROLES", "STAGES", "Agents", "Brief", "Built", "Call", "Device", "Executor",
-    "ExecutorOptions", "Measuring", "Message", "Model", "Outcome", "Output", "Preparing", "Reference", "Reply",
-    "Request", "Revision", "Sample", "Step", "Store", "Timed", "TimedProcess", "Tool",
-    "ToolAnswer", "ToolCall", "ToolSpec", "Tools", "Watch",
+    "DONE", "REFERENCE", "ROLES", "STAGES", "AgentModel", "Agents", "Brief", "Built", "Call", "Device",
+    "Executor", "ExecutorOptions", "Measuring", "Message", "Model", "Outcome", "Output", "Preparing", "Reference",
+    "Reply", "Request", "Revision", "Sample", "Step", "Store", "Timed", "TimedProcess", "Tool", "ToolAnswer",
+    "ToolCall", "ToolSpec", "Tools", "Watch", "works_alone",
 ]  # fmt: skip

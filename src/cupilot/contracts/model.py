@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from cupilot.contracts.tools import ToolCall, ToolSpec
+from cupilot.contracts.tools import ToolCall, Tools, ToolSpec
+from cupilot.records import Turn
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Reply:
 
     ``cut``: the reply ended at its token limit (None: the model does not say).  ``estimated``: the tokens are an
     estimate, because the server did not count them.  ``calls`` are the tools that it calls, ``extra`` is for its
-    `Message` when the conversation goes on.
+    `Message` when the conversation goes on.  ``turns`` are those of a model that worked with tools on its own.
     """
 
     text: str
@@ -52,6 +53,7 @@ class Reply:
     estimated: bool = False
     calls: tuple[ToolCall, ...] = ()
     extra: str = ""
+    turns: tuple[Turn, ...] = ()
 
 
 class Model(Protocol):
@@ -62,3 +64,24 @@ class Model(Protocol):
 
     def complete(self, request: Request) -> Reply:
         """Answer, or raise `cupilot.errors.ModelError`."""
+
+
+class AgentModel(Model, Protocol):
+    """A model that works with tools on its own, such as a coding agent; asked without tools, it just answers.
+
+    A model is one if it has ``works_alone``, and it is true.
+    """
+
+    @property
+    def works_alone(self) -> bool: ...
+
+    def work(self, request: Request, tools: Tools) -> Reply:
+        """Work until a kernel is submitted or time is up; the reply calls ``submit`` or ``give_up``, or nothing.
+
+        Raises `cupilot.errors.ModelError` when it could not work at all.
+        """
+
+
+def works_alone(model: Any) -> bool:
+    """Whether a model is an `AgentModel`; what wraps a model passes the question on."""
+    return bool(getattr(model, "works_alone", False))

@@ -3,12 +3,13 @@
 Importing this package imports no SDK; `open_model` does, when a model is opened.
 """
 
+from cupilot.llm.agent_commands import agent_keys, coding_agents, open_agent
 from cupilot.llm.call_log import JsonLinesCallLog, SqliteCallLog
 from cupilot.llm.cost import Spent, Usage, estimate_tokens, price_usd
 from cupilot.llm.errors import OverBudget, RequestRejected, Unavailable
 from cupilot.llm.factory import open_model
 from cupilot.llm.providers import Provider, key_names, providers
-from cupilot.llm.recording import CallLog, RecordedCall, Recorder, Replay, call_key
+from cupilot.llm.recording import CallLog, RecordedCall, Recorder, Replay, call_key, is_agent
 from cupilot.llm.role import role_of
 from cupilot.llm.schema import described, schema_of, source_code
 from cupilot.llm.scripted import Scripted
@@ -18,8 +19,9 @@ from cupilot.llm.tool_text import calls_in
 from cupilot.llm.transcript import LabelledReplay
 
 __all__ = [
-    "CallLog", "CappedModel", "JsonLinesCallLog", "LabelledReplay", "OverBudget", "Parsed", "Provider", "RecordedCall",
-    "Recorder", "Replay", "RequestRejected", "Scripted", "Spent", "SqliteCallLog", "Unavailable", "Unparsable", "Usage",
-    "ask", "call_key", "calls_in", "described", "estimate_tokens", "key_names", "open_model", "price_usd", "providers",
-    "role_of", "schema_of", "source_code",
+    "CallLog", "CappedModel", "JsonLinesCallLog", "LabelledReplay", "OverBudget", "Parsed", "Provider",
+    "RecordedCall", "Recorder", "Replay", "RequestRejected", "Scripted", "Spent", "SqliteCallLog", "Unavailable",
+    "Unparsable", "Usage", "agent_keys", "ask", "call_key", "calls_in", "coding_agents", "described",
+    "estimate_tokens", "is_agent", "key_names", "open_agent", "open_model", "price_usd", "providers", "role_of",
+    "schema_of", "source_code",
 ]  # fmt: skip

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from threading import Lock
-from typing import Protocol
+from typing import Protocol, cast
 
-from cupilot.contracts import Message, Model, Reply, Request
+from cupilot.contracts import AgentModel, Message, Model, Reply, Request, Tools, works_alone
 from cupilot.errors import ModelError
 from cupilot.llm.cost import Usage, price_usd
 from cupilot.llm.role import role_of
@@ -24,6 +24,8 @@ from cupilot.records import to_plain
 
 COMPARED_CHARACTERS = 2_000
 SHOWN_CHARACTERS = 80
+AGENT = "agent/"
+"""Names of coding agents begin so."""
 _DIGEST = "sha256:"
 _OF_TOOLS = frozenset({"tools", "calls", "call_id", "extra"})
 
@@ -47,6 +49,10 @@ class CallLog(Protocol):
     def put(self, key: str, request: Request, reply: Reply, price_usd: float | None) -> None: ...
 
     def calls(self) -> Iterator[RecordedCall]: ...
+
+
+def is_agent(name: str) -> bool:
+    return name.startswith(AGENT)
 
 
 def call_key(model: str, request: Request) -> str:
@@ -97,13 +103,25 @@ class Recorder:
     def name(self) -> str:
         return self._model.name
 
+    @property
+    def works_alone(self) -> bool:
+        return works_alone(self._model)
+
     def complete(self, request: Request) -> Reply:
+        return self._recorded(request, lambda: self._model.complete(request))
+
+    def work(self, request: Request, tools: Tools) -> Reply:
+        """The whole work is one call."""
+        model = cast(AgentModel, self._model)
+        return self._recorded(request, lambda: model.work(request, tools))
+
+    def _recorded(self, request: Request, ask: Callable[[], Reply]) -> Reply:
         key = call_key(self.name, request)
         kept = self._log.get(key)
         if kept is not None:
             self._count(key, kept)
             return kept
-        reply = replace(self._model.complete(request), model=self.name)
+        reply = replace(ask(), model=self.name)
         price = self._price(self.name, reply.input_tokens, reply.output_tokens)
         self._count(key, reply, again=True)
         self._log.put(key, request, reply, price)
@@ -129,6 +147,13 @@ class Replay:
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def works_alone(self) -> bool:
+        return is_agent(self._name)
+
+    def work(self, request: Request, tools: Tools) -> Reply:
+        return self.complete(request)
 
     def complete(self, request: Request) -> Reply:
         kept = self._log.get(call_key(self._name, request))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cupilot.contracts import Model, Reply, Request
+from typing import cast
+
+from cupilot.contracts import AgentModel, Model, Reply, Request, Tools, works_alone
 from cupilot.llm.cost import Usage
 from cupilot.llm.errors import OverBudget
 
@@ -24,10 +26,21 @@ class CappedModel:
     def name(self) -> str:
         return self._model.name
 
+    @property
+    def works_alone(self) -> bool:
+        return works_alone(self._model)
+
     def complete(self, request: Request) -> Reply:
+        self._check()
+        return self._model.complete(request)
+
+    def work(self, request: Request, tools: Tools) -> Reply:
+        self._check()
+        return cast(AgentModel, self._model).work(request, tools)
+
+    def _check(self) -> None:
         spent = self._usage.spent
         if self._tokens is not None and spent.tokens >= self._tokens:
             raise OverBudget(f"{self._tokens} tokens are spent")
         if self._usd is not None and spent.price_usd >= self._usd:
             raise OverBudget(f"{self._usd:.2f} USD are spent")
-        return self._model.complete(request)

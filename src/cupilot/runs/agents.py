@@ -81,7 +81,7 @@ def open_agents(
 
 
 def _open_model(name: str, task: str, keys: Mapping[str, str], replay: Path | None, opened: ExitStack) -> Model:
-    from cupilot.llm import LabelledReplay, Replay, SqliteCallLog, open_model
+    from cupilot.llm import LabelledReplay, Replay, SqliteCallLog, is_agent, open_agent, open_model
 
     if replay is not None:
         recorded = SqliteCallLog(replay / FILE, readonly=True)
@@ -89,6 +89,8 @@ def _open_model(name: str, task: str, keys: Mapping[str, str], replay: Path | No
         return Replay(recorded, name)
     if name.startswith(REPLAY):
         return LabelledReplay(transcript(Path(name.removeprefix(REPLAY)), task), name)
+    if is_agent(name):
+        return open_agent(name, keys=keys)
     return open_model(name, keys=keys)
 
 

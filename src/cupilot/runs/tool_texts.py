@@ -18,6 +18,7 @@ from cupilot.text import first_lines, one_line
 from cupilot.toolchain.names import short_name
 
 LOG_LINES, FINDINGS = 40, 6
+OF_HEADER = "cupilot::"
 BLOCK_SIZES = (128, 256, 512, 1024)
 
 
@@ -52,9 +53,12 @@ class ToolTexts:
             assert found.failure is not None
             return failure_text(found.failure), f"{found.failure.kind}: {one_line(found.failure.message, 120)}"
         spec = self.device.spec
-        lines = [_resources(short_name(name), resources, spec) for name, resources in found.resources]
-        spilled = max((resources.spill_bytes for _, resources in found.resources), default=0)
-        most = max((resources.registers for _, resources in found.resources), default=0)
+        # not those of the header that the kernel includes
+        own = [(short_name(name), resources) for name, resources in found.resources]
+        own = [(name, resources) for name, resources in own if not name.startswith(OF_HEADER)]
+        lines = [_resources(name, resources, spec) for name, resources in own]
+        spilled = max((resources.spill_bytes for _, resources in own), default=0)
+        most = max((resources.registers for _, resources in own), default=0)
         outcome = f"compiles; {most} registers" + (f", {spilled} bytes spilled" if spilled else "")
         return "\n".join(("It compiles (not run yet).", *lines)), outcome
 

@@ -99,6 +99,32 @@ def confine_tools(readable: Iterable[Path], writable: Iterable[Path]) -> tuple[M
     )
 
 
+def confine_agent(readable: Iterable[Path], writable: Iterable[Path], *, network: bool) -> tuple[Measure, ...]:
+    """Restrict this process and what it starts: a coding agent, which is a whole program tree of its own.
+
+    It may read and execute what is named, and do in its folders whatever it likes.  Without ``network`` it has none;
+    with it, any address can be reached.  It cannot signal or look into processes outside.  What Landlock does not
+    cover: modes, owners and times of files that this user owns.  Raises `OSError` where there is no Landlock.
+    """
+    version = landlock_version()
+    if not version:
+        raise OSError(errno.ENOSYS, "the kernel does not offer Landlock")
+    measures = [_measure("end with parent", end_with_parent), _measure("privileges", _no_new_privileges)]
+    if not network:
+        measures.append(Measure("network", True, _own_network()))
+    rules = _rules(version, tuple(readable), (), EXECUTE, network=network)
+    try:
+        for path in writable:
+            _allow(rules, path, EVERYTHING & _handled(version))
+        for device in DEVICES:
+            _allow(rules, Path(device), READ_FILE | WRITE_FILE)
+        _system_call(RESTRICT_SELF, rules, 0)
+    finally:
+        os.close(rules)
+    measures.append(Measure("files", True, f"Landlock, version {version}"))
+    return (*measures, _measure("capabilities", lambda: _drop_capabilities(keep_reading=True)))
+
+
 def confinement(through: Sequence[str] = ()) -> tuple[Measure, ...]:
     """What `confine` achieves on this machine, tried in a process of its own.
 
@@ -212,6 +238,8 @@ FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE
 READ = READ_FILE | READ_FOLDER
 # reading, writing, making and removing plain files and folders; no links or devices
 WRITE = READ | WRITE_FILE | TRUNCATE | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8
+EVERYTHING = (1 << 16) - 1
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 BIND_AND_CONNECT_TCP = 0b11
 SIGNALS_AND_ABSTRACT_SOCKETS = 0b11
 
@@ -239,11 +267,19 @@ def reading_rules(readable: Iterable[Path]) -> int:
     return _rules(version, tuple(readable), ()) if version else -1
 
 
-def _rules(version: int, readable: Sequence[Path], writable: Sequence[Path], execute: int = 0) -> int:
-    handled = (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
-    network = BIND_AND_CONNECT_TCP if version >= 4 else 0
+def _handled(version: int) -> int:
+    """The rights about files that this version of Landlock knows."""
+    return (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
+
+
+def _rules(
+    version: int, readable: Sequence[Path], writable: Sequence[Path], execute: int = 0, *, network: bool = False
+) -> int:
+    """``network``: what it says of the network is left to others."""
+    handled = _handled(version)
+    addresses = BIND_AND_CONNECT_TCP if version >= 4 and not network else 0
     scope = SIGNALS_AND_ABSTRACT_SOCKETS if version >= 6 else 0
-    attributes = struct.pack("QQQ", handled, network, scope)
+    attributes = struct.pack("QQQ", handled, addresses, scope)
     rules = _system_call(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
     try:
         for paths, rights in ((readable, READ | execute), (writable, WRITE | READ)):

@@ -21,6 +21,7 @@ pytest.register_assert_rewrite(
     "cupilot.testing.model",
     "cupilot.testing.record",
     "cupilot.testing.store",
+    "cupilot.testing.tools",
 )
 
 from cupilot.testing.agents import AgentsContract  # noqa: E402
@@ -30,6 +31,7 @@ from cupilot.testing.language import LanguageContract  # noqa: E402
 from cupilot.testing.model import ModelContract  # noqa: E402
 from cupilot.testing.record import RecordContract  # noqa: E402
 from cupilot.testing.store import StoreContract  # noqa: E402
+from cupilot.testing.tools import ToolsContract  # noqa: E402
 
 __all__ = [
     "AgentsContract",
@@ -39,4 +41,5 @@ __all__ = [
     "ModelContract",
     "RecordContract",
     "StoreContract",
+    "ToolsContract",
 ]
