@@ -117,11 +117,13 @@ def index_along(positions: Array, shape: Sequence[int], axis: int) -> Array:
 
 def _there(where: Runs, size: int, stride: int) -> Array:
     """Which indices of an axis any of the positions have."""
-    there = np.zeros(size, bool)
     first, last = where.first // stride, (where.first + where.length - 1) // stride
-    span = int((last - first).max(initial=0))
-    for step in range(min(span, size) + 1):
-        there[np.minimum(first + step, last) % size] = True
+    rounds = last // size - first // size  # how often a stretch begins again with the first index
+    begun = np.zeros(size + 1, np.int64)
+    np.add.at(begun, first % size, 1)
+    np.add.at(begun, last % size + 1, -1)
+    begun[0] += int(rounds.clip(0, 2).sum())
+    there: Array = np.cumsum(begun[:-1]) > 0
     return there
 
 

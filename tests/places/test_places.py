@@ -58,3 +58,12 @@ def test_slices_hold_all_that_was_asked_of_their_indices(axis: int, some: bool, 
     assert len(chosen) <= max(8, 4)
     # who is handed these slices only finds the same ones
     np.testing.assert_array_equal(slices.chosen(Runs.of(wanted), SHAPE), chosen)
+
+
+@pytest.mark.parametrize("stretch", [(0, 2160), (355, 10), (700, 400), (8, 2), (2159, 1), (300, 361)])
+def test_stretches_over_several_indices_are_noticed(stretch: tuple[int, int]) -> None:
+    where = Runs(np.array([stretch]))
+    for axis in range(3):
+        along = np.unravel_index(where.positions, SHAPE)[axis]
+        chosen = Slices(axis, 4 * SHAPE[axis], 1).chosen(where, SHAPE)
+        np.testing.assert_array_equal(chosen, np.unique(along))
