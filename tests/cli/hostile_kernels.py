@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-
 from hostile_case import Hostile
 
 TASK = """
@@ -156,14 +154,14 @@ PYTHON: dict[str, str | bytes] = {
     "Python: returns a text": CUDA_TEXT + MODEL.replace("x * 2", "'text'"),
 }  # fmt: skip
 RIGHT = (
-    "static forward", "if redefined", "exits when it is unloaded", "a line of a megabyte", "nested brackets",
+    "static forward", "if redefined", "a line of a megabyte", "nested brackets",
     "forward is a macro", "forward in a namespace", "a name of a megabyte",
 )  # fmt: skip
 """Strange, and yet a right kernel: C++ means by them what it says."""
 STATUS = {
     **dict.fromkeys(RIGHT, (0,)),
     "nul bytes": (0, 1, 2),  # C++ does not say what they are
-    "divides by zero": (1,) if platform.machine() == "x86_64" else (0, 1),  # other processors give a number
+    "divides by zero": (0, 1),  # undefined: GCC makes a comparison of a division of one
 }
 DAILY = ("empty", "unclosed raw string", "throws escapes", "exits while it is loaded", "Python: nested brackets")
 

@@ -43,7 +43,7 @@ OPTIONAL_PARTS = (
     ("CUPILOT_WITHOUT_TUPLE", rf"{_TUPLES}"),
     (
         "CUPILOT_WITHOUT_VECTOR",
-        rf"{_TUPLES}|\bvector\b|\w+Vector\b|c10::List\b|ArrayRef|TensorList|\.vec\s*\("
+        rf"{_TUPLES}|\bvector\b|\wVector\b|c10::List\b|ArrayRef|TensorList|\.vec\s*\("
         r"|(?:\.|::)\s*(?:split\w*|chunk|unbind|arange)\s*\(",
     ),
     ("CUPILOT_WITHOUT_REORDERING", r"\b(contiguous|clone|copy_|reshape|reshape_as|flatten|to|toType|type_as)\s*\("),
