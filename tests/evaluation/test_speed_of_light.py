@@ -30,5 +30,5 @@ ALL = 64 * 64 * 4
     ],
 )
 def test_parts_of_an_argument(result: str, read: int, written: int) -> None:
-    task = task_from_source(TASK.format(result=result), "parts", where="parts")
+    task = task_from_source(TASK.format(result=result), "parts", "fp32", where="parts")
     assert least_bytes(task) == read + written
