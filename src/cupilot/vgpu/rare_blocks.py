@@ -63,7 +63,7 @@ class Shape:
     @property
     def corners(self) -> int:
         """Of the block's threads."""
-        return 2 ** sum(length > 1 for length in self.block)
+        return 1 << sum(length > 1 for length in self.block)
 
 
 def rare_blocks(code: Sequence[Instruction], shape: Shape, known: Mapping[Place, bytes], seed: int) -> RareBlocks:
