@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -199,6 +200,27 @@ def test_a_mutation_names_its_step_and_a_crossing_does_not() -> None:
     mutate, cross = (request.messages[1].text for request in model.requests)
     assert "Change the parent's strategy by one step: " in mutate
     assert "Combine the parents' strategies" in cross
+
+
+def test_a_step_is_one_that_the_parent_allows() -> None:
+    agents, model = agents_with()
+    plain = replace(ALONE, parents=(replace(ALONE.parents[0], strategy=Strategy()),))
+    for seed in range(20):
+        agents.cross(plain, Random(seed))
+    asked = [request.messages[1].text for request in model.requests]
+    assert all("by one step: add a move." in text for text in asked)
+
+
+def test_no_move_of_other_operators_or_of_a_parent_is_suggested() -> None:
+    agents, model = agents_with()
+    for seed in range(20):
+        agents.cross(BRIEF, Random(seed))
+    asked = "\n".join(request.messages[1].text for request in model.requests)
+    suggested = set(re.findall(r"One idea to consider is `([a-z0-9-]+)`", asked))
+    families = {"pointwise"}
+    assert len(suggested) > 3
+    assert all(not DECK[name].families or families & set(DECK[name].families) for name in suggested)
+    assert not suggested & {card for one in BRIEF.parents for card in one.strategy.cards}
 
 
 def test_crossing_twice_asks_for_something_else() -> None:

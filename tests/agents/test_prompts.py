@@ -15,7 +15,7 @@ from cupilot.agents.templates import FOLDER, fenced, one_line
 from cupilot.contracts import ROLES, Brief
 from cupilot.gpu.catalogue import load_spec
 from cupilot.llm import estimate_tokens, role_of
-from cupilot.records import Argument, Failure, Kernel, Move, Resources, Strategy, Task, TensorSpec
+from cupilot.records import Argument, Failure, Kernel, Move, Profile, Resources, Strategy, Task, TensorSpec
 from cupilot.strategies import LIMITS, ZONES, load_deck
 from cupilot.testing.samples import SPEC, TASK
 
@@ -78,7 +78,14 @@ def test_a_crossing_shows_the_second_parents_code_and_profile() -> None:
     for name in ("manager_cross", "translator_write-cross"):
         shown = section(SAMPLES[name].text(), "Kernel of parent 2")
         assert SOURCE.strip() in shown
-        assert "occupancy" in shown
+        assert "Its profile:" in shown
+        assert "the same as in the profile above: relu" in shown
+    launch = BRIEF.parents[1].evaluation.profile.launches[0]
+    other = replace(BRIEF.parents[1].evaluation, profile=Profile("sample", (replace(launch, grid=(512, 1, 1)),)))
+    brief = replace(BRIEF, parents=(BRIEF.parents[0], replace(BRIEF.parents[1], evaluation=other)))
+    sample = GUIDED["manager_cross"]
+    text = replace(sample, context=replace(sample.context, brief=brief)).text()
+    assert "grid 512x1x1" in section(text, "Kernel of parent 2")
     assert "Kernel of parent 2" not in SAMPLES["translator_write"].text()
 
 

@@ -129,6 +129,14 @@ def test_one_launch_has_its_traffic_in_one_line() -> None:
     assert sum("1 MB" in line for line in profile_lines(view_of(launch, launch), TASK)) == 2
 
 
+def test_launches_that_were_seen_are_only_named() -> None:
+    launch = Launch("k", (8, 1, 1), (64, 1, 1), 0, Resources(32), 8, (Counter("warp_instructions", 1e6, "PTX"),))
+    new = replace(launch, kernel="faster", grid=(108, 1, 1))
+    lines = profile_lines(view_of(launch, new), TASK, beside=view_of(launch, replace(launch, kernel="slower")))
+    assert sum(line.startswith("  grid") for line in lines) == 1
+    assert lines[-1].startswith("the same as in the profile above: k (")
+
+
 def test_spills_and_plurals() -> None:
     launch = Launch("k", (8, 1, 1), (64, 1, 1), 0, Resources(255, spill_bytes=96), 8, ())
     (line,) = summary_lines(view_of(launch))

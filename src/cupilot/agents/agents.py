@@ -132,7 +132,7 @@ class LlmAgents:
         if len(brief.parents) > 1:
             found = self._ask("manager_cross", context, StrategyReply, objection, **values)
         else:
-            values |= {"step": fallback.mutation(rng)}
+            values |= {"step": fallback.mutation(context.first_strategy, rng)}
             found = self._ask("manager_mutate", context, StrategyReply, objection, **values)
         if not isinstance(found, Failure):
             child = self._read(found, brief).strategy

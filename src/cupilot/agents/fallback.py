@@ -9,21 +9,27 @@ from cupilot.agents.prompt_sections import PLAIN, PromptContext, relevant_cards
 from cupilot.agents.reply_parsing import distinct, make_legal
 from cupilot.records import Card, Move, Strategy
 from cupilot.strategies import default_move, merge, same
+from cupilot.strategies.choice import suits, task_families
 
 TRIES = 16
 MUTATIONS = ("add a move", "drop a move", "change a parameter of a move")
 MUTATION_WEIGHTS = (0.45, 0.2, 0.35)
+SUGGESTED = 12
+"""Of so many of the most promising cards, one is suggested."""
 
 
 def suggested_card(context: PromptContext, rng: Random) -> str:
-    """A card to suggest in a prompt, so that repeated questions get different answers."""
-    names = [card.name for card in _relieving(context)]
+    """A card to suggest in a prompt, so that repeated questions get different answers: one that no parent has."""
+    named = {card for one in context.brief.parents for card in one.strategy.cards}
+    names = [card.name for card in _relieving(context) if card.name not in named][:SUGGESTED]
     return rng.choice(names) if names else ""
 
 
-def mutation(rng: Random) -> str:
-    """The kind of a mutation."""
-    return rng.choices(MUTATIONS, weights=MUTATION_WEIGHTS)[0]
+def mutation(strategy: Strategy, rng: Random) -> str:
+    """The kind of a mutation that a strategy allows: what has no moves can only get one."""
+    possible = (True, len(strategy.moves) > 0, any(move.parameters for move in strategy.moves))
+    weights = [weight * allowed for weight, allowed in zip(MUTATION_WEIGHTS, possible, strict=True)]
+    return rng.choices(MUTATIONS, weights=weights)[0]
 
 
 def pool_strategies(context: PromptContext, most: int) -> list[Strategy]:
@@ -69,11 +75,12 @@ def _legal(context: PromptContext, strategy: Strategy, *, complete: bool = True)
 
 
 def _relieving(context: PromptContext) -> list[Card]:
-    """The relevant cards that relieve the limit, or all relevant cards if none does."""
-    cards = relevant_cards(context)
+    """The cards for the task's operators that relieve the limit, or all of them if none does, most promising first."""
+    families = task_families(context.brief.task)
+    cards = [card for card in relevant_cards(context) if suits(card, families)]
     guidance = context.brief.guidance
     relieving = [card for card in cards if guidance is not None and guidance.limit in card.relieves]
-    return relieving or list(cards)
+    return relieving or cards
 
 
 def _with_move(context: PromptContext, strategy: Strategy, rng: Random) -> Strategy | None:

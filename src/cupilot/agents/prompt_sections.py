@@ -62,6 +62,11 @@ class PromptContext:
         return (self.kernel or Kernel("")).language
 
     @property
+    def first_strategy(self) -> Strategy:
+        """That of the first parent; the plain one before there are any."""
+        return self.brief.parents[0].strategy if self.brief.parents else PLAIN
+
+    @property
     def fence(self) -> str:
         """The word after the fence of a block with the kernel."""
         return find_language(self.language).fences[0]
@@ -140,10 +145,11 @@ def _other(context: PromptContext) -> Section | None:
     if len(context.brief.parents) < 2:
         return None
     other = context.brief.parents[1]
-    view = _view(context, other.kernel, other.evaluation)
+    view, first = _view(context, other.kernel, other.evaluation), _view(context, context.kernel, context.evaluation)
+    profile = profile_lines(view, context.brief.task, OTHER_LAUNCHES, first) if view is not None else []
     values = {
         "time": _time(other.evaluation), "fence": find_language(other.kernel.language).fences[0],
-        "profile": "\n".join(profile_lines(view, context.brief.task, OTHER_LAUNCHES)) if view is not None else "",
+        "profile": "\n".join(profile),
     }  # fmt: skip
     return Section("other", lines_of(other.kernel.source), keep_ends=True, values=values)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil
+from math import ceil, isclose
 
 from cupilot.gpu.hot_lines import HotLine, hot_lines
 from cupilot.gpu.occupancy import WARP, Occupancy, occupancy
@@ -89,6 +89,14 @@ class LaunchView:
     @cached_property
     def memory(self) -> tuple[MemoryRow, ...]:
         return memory_rows(self.launch)
+
+    def same(self, other: LaunchView) -> bool:
+        """Whether it is a launch of the same shape and resources that takes as long, to a hundredth."""
+        one, two = self.launch, other.launch
+        shapes = (one.grid, one.block, one.dynamic_shared_bytes, one.resources) == (
+            two.grid, two.block, two.dynamic_shared_bytes, two.resources,
+        )  # fmt: skip
+        return shapes and self.label == other.label and isclose(self.timing.time_s, other.timing.time_s, rel_tol=0.01)
 
     @cached_property
     def lines(self) -> tuple[tuple[HotLine, str], ...]:
@@ -281,7 +289,7 @@ def waiting_text(launch: Launch) -> str:
     barriers = launch.counter("barriers") / warps if warps else 0.0
     found = []
     if waits:
-        under_way = f", with {short(loads)} loads under way each time" if loads else ""
+        under_way = f", with {short(loads)} load{'s' * (short(loads) != '1')} under way each time" if loads else ""
         found.append(f"a warp waits for global loads {short(waits)} times, one after another{under_way}")
     if barriers:
         found.append(f"{short(barriers)} barriers per warp")

@@ -30,10 +30,17 @@ HOTTEST = 6
 TEXT, NAME = 100, 60
 
 
-def profile_lines(view: ProfileView, task: Task, detailed: int = DETAILED) -> list[str]:
-    """Traffic of the whole call, then its launches, the longest in full."""
-    full = [launch for launch in view.longest[:detailed] if launch.share >= LEAST_SHARE] or list(view.longest[:1])
-    others = [launch for launch in view.longest if launch not in full]
+def profile_lines(
+    view: ProfileView, task: Task, detailed: int = DETAILED, beside: ProfileView | None = None
+) -> list[str]:
+    """Traffic of the whole call, then its launches, the longest in full.
+
+    Launches that are the same in ``beside``, a profile that the reader has seen, are only named.
+    """
+    seen = [] if beside is None else [launch for launch in view.longest if any(map(launch.same, beside.launches))]
+    new = [launch for launch in view.longest if launch not in seen]
+    full = [launch for launch in new[:detailed] if launch.share >= LEAST_SHARE] or new[:1]
+    others = [launch for launch in new if launch not in full]
     lines = traffic_lines(view, task)
     for launch in full:
         lines += launch_lines(launch, alone=len(view.launches) == 1)
@@ -43,6 +50,9 @@ def profile_lines(view: ProfileView, task: Task, detailed: int = DETAILED) -> li
     lines += [
         f"{step.label}: {duration(step.timing.time_s)}, {percent(step.share)} of the call" for step in view.operations
     ]
+    if seen:
+        names = ", ".join(f"{_name(launch)} ({duration(launch.timing.time_s)})" for launch in seen[:LISTED])
+        lines.append(f"the same as in the profile above: {names}")
     return lines
 
 
@@ -118,7 +128,7 @@ def memory_text(row: MemoryRow) -> str:
     text = f"{row.name}: {quantity(row.bytes, 'B')}"
     if row.sectors_per_request is not None and row.bytes_per_request is not None:
         asked, sectors = short(row.bytes_per_request), short(row.sectors_per_request)
-        text += f", {sectors} sectors of 32 bytes for {asked} bytes of a request"
+        text += f", {sectors} sector{'s' * (sectors != '1')} of 32 bytes for {asked} bytes of a request"
     if row.hit_rate is not None:
         text += f", {percent(row.hit_rate)} hits"
     return text

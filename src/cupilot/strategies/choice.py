@@ -9,15 +9,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 
+from cupilot.gpu.roofline import place
 from cupilot.gpu.spec import GpuSpec
 from cupilot.records import Card, Guidance, PoolRecord, Task, Timing
 from cupilot.strategies.deck import Deck
 from cupilot.strategies.pool_tags import family, operator_tags
+from cupilot.tasks.flop import task_flop
+from cupilot.tasks.lower_bound import task_limit
+from cupilot.tasks.operators import load_catalogue
 
 RELIEVES, FOR_THE_ZONE = 1.0, 0.5
 """Weights of a card that relieves the limit, and of one that is for the zone."""
 FOR_THE_OPERATORS = 0.75
-"""The weight of a card that names a family of the task's operators; one that names only others is left to the end."""
+"""The weight of a card that names a family of the task's operators, in proportion to what the family says about a
+kernel; a card that names only others is left to the end."""
+FOR_THE_AIM, MOST_FOR_THE_AIM = 0.3, 1.2
+"""The weight of a card that relieves what binds the task itself, for each factor of two that the kernel is above its
+limit: what a kernel far from it waits for says little about what it should become."""
 ANY_OPERATORS = 0.5
 """The weight of a card that names no family: it is of use everywhere, but made for nothing in particular."""
 OTHER_OPERATORS = -3.0
@@ -35,8 +43,9 @@ EVERYWHERE = "pointwise"
 class CardQuery:
     """What cards are chosen by; whatever is empty does not matter.
 
-    ``parts`` are the parts of the kernel's time with their shares, ``similar`` records of the pool, the most similar
-    first.
+    ``task_zone`` and ``aim`` are the task's: where it lies, and what binds it in the end; ``headroom`` is the kernel's
+    time over that limit.  ``parts`` are the parts of the kernel's time with their shares, ``similar`` records of the
+    pool, the most similar first.
     """
 
     capability: float
@@ -44,6 +53,9 @@ class CardQuery:
     families: frozenset[str] = frozenset()
     limit: str = ""
     zone: str = ""
+    task_zone: str = ""
+    aim: str = ""
+    headroom: float = 1.0
     parts: tuple[tuple[str, float], ...] = ()
     similar: tuple[PoolRecord, ...] = ()
 
@@ -60,8 +72,11 @@ def card_query(
     if guidance is None:
         return CardQuery(spec.capability, task.precision, families, similar=tuple(similar))
     parts = tuple((name, time_s / timing.time_s) for name, time_s in timing.breakdown) if timing is not None else ()
+    least = task_limit(spec, task).attainable
     return CardQuery(
-        spec.capability, task.precision, families, guidance.limit, guidance.zone, parts, tuple(similar)
+        spec.capability, task.precision, families, guidance.limit, guidance.zone,
+        place(spec, task_flop(task), task.minimal_bytes, task.precision).zone,
+        "fp32" if least.flop_s > least.bytes_s else "dram", guidance.headroom, parts, tuple(similar),
     )  # fmt: skip
 
 
@@ -87,8 +102,15 @@ def promise(card: Card, query: CardQuery) -> float:
     vague = EACH_LIMIT * len(card.relieves)
     if query.limit in card.relieves:
         vague += LATER_LIMIT * card.relieves.index(query.limit)
-    fit = _fit(card, query.families) + _paid(card, query.similar)
+    fit = _fit(card, query.families) + _paid(card, query.similar) + _aim(card, query)
     return relevance(card, query.limit, query.zone) + relieved + fit - vague
+
+
+def _aim(card: Card, query: CardQuery) -> float:
+    zone = FOR_THE_ZONE * (query.task_zone in card.zones and query.zone not in card.zones)
+    if query.aim not in card.relieves:
+        return zone
+    return zone + min(MOST_FOR_THE_AIM, FOR_THE_AIM * log2(max(1.0, query.headroom)))
 
 
 def relevance(card: Card, limit: str, zone: str) -> float:
@@ -103,7 +125,9 @@ def _fit(card: Card, families: frozenset[str]) -> float:
         return OTHER_OPERATORS
     if not card.families:
         return ANY_OPERATORS
-    return FOR_THE_OPERATORS if frozenset(card.families) & (families - {EVERYWHERE}) else 0.0
+    weights = load_catalogue().families
+    named = frozenset(card.families) & (families - {EVERYWHERE})
+    return max((FOR_THE_OPERATORS * weights[name] / max(weights.values()) for name in named), default=0.0)
 
 
 def _paid(card: Card, similar: Sequence[PoolRecord]) -> float:
