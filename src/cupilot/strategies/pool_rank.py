@@ -60,7 +60,15 @@ class PoolMatch:
     def why(self) -> str:
         """One clause for a strategy's reason."""
         kin = "the same operators" if self.likeness == 1.0 else "related operators"
-        return f"gained {self.record.gain:.2f}x on {self.record.task}: {kin}, {self.octaves:.1f} octaves away"
+        return f"{gain_text(self.record)} on {self.record.task}: {kin}, {self.octaves:.1f} octaves away"
+
+
+def gain_text(record: PoolRecord) -> str:
+    """What a record's strategy gained over its task's PyTorch; over the plain kernel where PyTorch's time is unknown,
+    which says little: a plain kernel may be a hundred times slower than it need be."""
+    if record.speedup is None:
+        return f"{record.gain:.2f}x over its plain kernel"
+    return f"{record.speedup:.2f}x over its PyTorch"
 
 
 def rank(query: PoolQuery, candidates: list[Facts]) -> list[tuple[Facts, float, float]]:
