@@ -112,6 +112,19 @@ def test_what_is_left_of_other_families_strategies_is_not_taken(guidance: Guidan
     assert same(first, EXPERT.space(task).effective(record.strategy))
 
 
+def test_what_paid_for_other_operators_comes_behind_the_starting_points(guidance: Guidance) -> None:
+    task = matmul_task(4096, 4096, 4096)
+    (record,) = shipped_records(task, EVALUATION)[:1]
+    own = replace(record, speedup=1.25)
+    other = replace(own, operators=("softmax",), gain=117.0, speedup=None)
+    start = EXPERT.space(task).starts(guidance.limit)[0]
+    (first,) = EXPERT.initialize(replace(brief(task, guidance=guidance), similar=(other,)), 1, Random(2))
+    assert same(first, start)
+    first = EXPERT.initialize(replace(brief(task, guidance=guidance), similar=(other, own)), 8, Random(2))[0]
+    assert same(first, EXPERT.space(task).effective(own.strategy))
+    assert first.moves[0].reason == f"1.25x over its PyTorch on {own.task}"
+
+
 def test_children_are_legal_and_new(task: Task, guidance: Guidance) -> None:
     space = EXPERT.space(task)
     first = EXPERT.initialize(brief(task, guidance), 8, Random(1))

@@ -9,9 +9,10 @@ from random import Random
 
 from cupilot.contracts import Brief
 from cupilot.expert.space import Space, with_move, with_parameter
-from cupilot.records import Guidance, Move, Strategy
+from cupilot.records import Guidance, Move, PoolRecord, Strategy
 from cupilot.strategies import choice, distance, merge, same
 from cupilot.strategies.pool_rank import POOL_SHARE
+from cupilot.strategies.pool_tags import operator_tags
 
 # probability of a card in a random strategy, and how much more if it relieves the limit
 CHANCE, RELIEF_CHANCE = 0.35, 0.3
@@ -33,16 +34,23 @@ def relevance(space: Space, card: str, guidance: Guidance | None) -> float:
 def initialize(space: Space, brief: Brief, count: int, rng: Random) -> tuple[Strategy, ...]:
     """Up to ``count`` strategies, no two alike.
 
-    First come strategies that paid on similar tasks, then the recipe's starting points, those for the limit before
-    others, then random strategies spread over the space, the most relevant for the guidance first.  The empty strategy
-    is not among them: it is the plain kernel.
+    First come strategies that paid on tasks with the same operators, then the recipe's starting points, those for the
+    limit before others, and what paid on tasks with other operators, then random strategies spread over the space, the
+    most relevant for the guidance first.  The empty strategy is not among them: it is the plain kernel.
     """
     guidance = brief.guidance
-    chosen = _from_pool(space, brief, ceil(POOL_SHARE * count))
+    pooled = ceil(POOL_SHARE * count)
+    operators = set(operator_tags(brief.task))
+    own = [record for record in brief.similar if set(record.operators) == operators]
+    chosen = _adapted(space, own, pooled)
     half = len(chosen) + (count - len(chosen) + 1) // 2
     for start in space.starts(guidance.limit if guidance is not None else ""):
         if len(chosen) < half and not any(same(start, other) for other in chosen):
             chosen.append(start)
+    others = [record for record in brief.similar if set(record.operators) != operators]
+    for strategy in _adapted(space, others, pooled - len(own)):
+        if len(chosen) < count and not any(same(strategy, other) for other in chosen):
+            chosen.append(strategy)
 
     def chance(card: str) -> float:
         relieves = guidance is not None and guidance.limit in space.deck.card(card).relieves
@@ -60,21 +68,18 @@ def initialize(space: Space, brief: Brief, count: int, rng: Random) -> tuple[Str
     return (*chosen[:known], *ranked)
 
 
-def _from_pool(space: Space, brief: Brief, most: int) -> list[Strategy]:
+def _adapted(space: Space, records: Sequence[PoolRecord], most: int) -> list[Strategy]:
     """Strategies of similar tasks, made legal for this one; the most similar first.
 
     A strategy that needs another GPU, or loses more than half of its moves, is left out.
     """
     found: list[Strategy] = []
-    for record in brief.similar:
-        moves = tuple(
-            replace(move, reason=f"{record.worth_text} on {record.task}")
-            for move in record.strategy.moves
-            if move.card in space.cards
-        )
+    for record in records:
+        reason = f"{record.worth_text} on {record.task}"
+        moves = tuple(replace(move, reason=reason) for move in record.strategy.moves if move.card in space.cards)
         strategy = space.effective(space.repair(Strategy(moves)))
         kept = strategy.cards & record.strategy.cards
-        if len(found) == most or 2 * len(kept) < len(record.strategy.moves) or not kept:
+        if len(found) >= most or 2 * len(kept) < len(record.strategy.moves) or not kept:
             continue
         if any(card in space.deck and not space.capable(card) for card in record.strategy.cards):
             continue

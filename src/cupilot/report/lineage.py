@@ -16,7 +16,7 @@ MARGIN = 34.0
 
 @dataclass(frozen=True)
 class Node:
-    """An individual in the lineage; ``mark`` is ``plain``, ``best``, ``failed`` or empty.
+    """An individual in the lineage; ``mark`` is ``plain``, ``best``, ``failed``, ``repaired`` or empty.
 
     ``remarks`` are what the run noted about it, ``on_path`` says that the best kernel came of it, ``children`` how many
     others did.  ``x`` and ``y`` are its place in the drawing.
@@ -33,8 +33,8 @@ class Node:
 
     @property
     def dead_end(self) -> bool:
-        """Failed, so nothing but repairs can come of it."""
-        return self.mark == "failed"
+        """Has no time, so nothing but repairs can come of it."""
+        return self.mark in ("failed", "repaired")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _leads(parent: Node, child: Node) -> bool:
 
 def _mark(one: Individual, plain: int | None, best: Individual | None) -> str:
     if one.time_s is None:
-        return "failed"
+        return "failed" if one.superseded_by is None else "repaired"
     if best is not None and one.id == best.id and one.id != plain:
         return "best"
     return "plain" if one.id == plain else ""

@@ -127,6 +127,10 @@ def made_by(one: Individual) -> str:
     return f"{one.origin}{of}, generation {one.generation}"
 
 
+def _repaired(one: Individual) -> str:
+    return "" if one.superseded_by is None else f", repaired by {one.superseded_by}"
+
+
 def _generations(run: Run) -> list[int]:
     return [0, max(1, *(one.generation for one in run.individuals), 1)]
 
@@ -158,7 +162,7 @@ def convergence(run: Run) -> Chart | None:
             failure = one.evaluation.failure
             failed.append({
                 **_common(one, run), "n": number, "failure": f"{failure.stage}: {failure.kind}",
-                "message": failure.message, "label": f"individual {one.id} failed: {failure.kind}",
+                "message": failure.message, "label": f"individual {one.id} failed: {failure.kind}{_repaired(one)}",
             })  # fmt: skip
         if points:
             line.append({"n": number, "t": least_s / unit.scale_s})

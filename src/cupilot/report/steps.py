@@ -165,8 +165,9 @@ def _worth(
             saved_s[part.limit] = saved_s.get(part.limit, 0.0) + part.saved_s
     relieved = max(saved_s, key=lambda limit: saved_s[limit], default="")
     known = deck.get(card)
+    failed = sum(one.time_s is None and one.superseded_by is None for one in having)
     return MoveWorth(
-        card, card if known is None else known.title, len(having), sum(one.time_s is None for one in having),
+        card, card if known is None else known.title, len(having), failed,
         tuple(alone), tuple(together), relieved if saved_s.get(relieved, 0.0) > 0 else "",
         best is not None and card in best.strategy.cards,
     )  # fmt: skip

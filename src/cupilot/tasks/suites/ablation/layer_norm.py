@@ -1,13 +1,16 @@
 import torch
 from torch import nn
 
-ROWS = 512
-COLUMNS = 32768
+ROWS, COLUMNS = 4096, 2048
 
 
 class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(COLUMNS)
+
     def forward(self, x):
-        return torch.softmax(x, dim=1)
+        return self.norm(x)
 
 
 def get_inputs():

@@ -1,13 +1,12 @@
 import torch
 from torch import nn
 
-ROWS = 4096
-COLUMNS = 8192
+ROWS, COLUMNS = 2048, 4096
 
 
 class Model(nn.Module):
     def forward(self, x):
-        return torch.nn.functional.silu(x)
+        return torch.cumsum(x, dim=1)
 
 
 def get_inputs():

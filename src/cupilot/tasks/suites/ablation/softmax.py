@@ -1,8 +1,7 @@
 import torch
 from torch import nn
 
-ROWS = 16384
-COLUMNS = 1024
+ROWS, COLUMNS = 4096, 2048
 
 
 class Model(nn.Module):
