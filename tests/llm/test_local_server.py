@@ -7,21 +7,24 @@ installed, and the weights are kept in the cache folder.  Skipped, with the reas
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import fakeserver as fake
 import pytest
 from fakeserver import FakeServer
 
-from cupilot.contracts import Message, Model, Reply, Request
+from cupilot.agents.dialogue import Dialogue
+from cupilot.contracts import Message, Model, Reply, Request, ToolAnswer, ToolCall, ToolSpec
 from cupilot.llm import (
     Parsed,
     Recorder,
@@ -35,6 +38,7 @@ from cupilot.llm import (
     open_model,
     source_code,
 )
+from cupilot.records import Failure, Kernel, ToolBudget, ToolUse, Turn
 from cupilot.testing import ModelContract
 
 pytestmark = pytest.mark.local_llm
@@ -218,3 +222,66 @@ def test_a_server_killed_in_the_middle(weights: Path, waits_s: list[float]) -> N
     finally:
         server.stop()
     assert len(waits_s) == 1
+
+
+# --- tools -----------------------------------------------------------------------------------
+
+CODE = {"type": "object", "properties": {"code": {"type": "string", "description": "the file"}}, "required": []}
+TOOLS = tuple(ToolSpec(name, f"To {name} a kernel.", json.dumps(CODE)) for name in ("check", "submit"))
+
+
+def test_tools_are_taken_whatever_the_model_makes_of_them(model: Model) -> None:
+    asked = Request((Message("system", "You write kernels."), Message("user", "Check it.")), max_tokens=16, tools=TOOLS)
+    first = model.complete(asked)
+    assert first.output_tokens > 0
+    said = Message("assistant", "", (ToolCall("check", '{"code": "int x;"}', "call_1"),))
+    answer = Message("tool", "It is wrong.", call_id="call_1")
+    second = model.complete(replace(asked, messages=(*asked.messages, said, answer)))
+    assert second.output_tokens > 0
+    assert second.input_tokens > first.input_tokens, "the conversation was read"
+
+
+@pytest.mark.parametrize("lives", [True, False], ids=["answers", "is killed in the middle"])
+def test_a_dialogue_with_tools_ends_in_a_value(weights: Path, waits_s: list[float], lives: bool) -> None:
+    server = start(weights)
+    tools = Recorded()
+
+    class Dying:
+        """The real model, whose server is killed after the first reply."""
+
+        name = "llamacpp/smollm2"
+
+        def complete(self, request: Request) -> Reply:
+            reply = opened(server.url, waits_s, retries=0).complete(request)
+            if not lives:
+                server.stop()
+            return reply
+
+    request = Request((Message("system", "# role: translator"), Message("user", "Write a kernel.")), max_tokens=24)
+    try:
+        found = Dialogue(Dying(), request, tools, "translator", "translate").run()
+    finally:
+        server.stop()
+    assert isinstance(found, (Kernel, Failure))
+    assert tools.turns
+    if not lives and isinstance(found, Failure):
+        assert found.kind in ("no-reply", "no-submission")
+
+
+@dataclass
+class Recorded:
+    """Tools that answer alike, and keep the turns."""
+
+    budget: ToolBudget = field(default_factory=lambda: ToolBudget(turns=3))
+    specs: tuple[ToolSpec, ...] = TOOLS
+    turns: tuple[Turn, ...] = ()
+
+    def record(self, turn: Turn) -> None:
+        self.turns = (*self.turns, turn)
+
+    def best(self) -> Kernel | None:
+        return None
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+        submitted = Kernel(str(arguments.get("code"))) if name == "submit" else None
+        return ToolAnswer("It is wrong.", ToolUse(name, "wrong"), submitted=submitted)

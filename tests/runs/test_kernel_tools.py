@@ -275,7 +275,7 @@ def test_check_says_right_and_how_fast_or_what_is_wrong_where(real: Callable[...
     assert "(modelled), limit " in right.text
     wrong = tools.call("check", {"code": WRONG})
     assert "FAILED at verify (wrong-result): output 0 differs at " in wrong.text
-    assert "expected" in wrong.text
+    assert "first wrong elements: (0, " in wrong.text
     outside = tools.call("check", {"code": OUTSIDE})
     assert "out-of-bounds" in outside.text
     assert "line 4" in outside.text

@@ -56,6 +56,8 @@ BUDGETS = {
     "bf16": Budget(unit_roundoff=2.0**-8, element=32.0, norm=3.0),
 }
 """Keys are the precisions of `cupilot.tasks`."""
+FIRST_WRONG, FAR = 6, 0.1
+"""How many wrong elements are listed: those that are off by this share of the worst."""
 DROPPED, SPREAD, ANYWHERE = "dropped", "spread", "anywhere"
 EXCUSES: dict[str, Callable[[Array, Array], Array]] = {
     DROPPED: lambda got, expected: np.isnan(expected) & ~np.isnan(got),
@@ -240,7 +242,28 @@ def _compare_output(
         f"output {index} differs at {place}: got {values[0]:.9g}, expected {values[1]:.9g}; {reason} "
         f"(inputs: {case.kind}, shape {case.shapes})"
     )
-    return check, Failure("verify", "wrong-result", message)
+    far = 0.0 if tally.misplaced else FAR * abs(values[0] - values[1])
+    return check, Failure("verify", "wrong-result", message, _first_wrong(got, wanted, output.shape, far))
+
+
+def _first_wrong(got: Array, wanted: Expectation, shape: tuple[int, ...], far: float) -> str:
+    """The first elements that are off by so much, or with ``far`` zero, NaN or infinite where the other is not.
+
+    Where errors are says more than the worst of them; a single one is in the message already.
+    """
+    found: list[str] = []
+    for part in chunks(got.size):
+        values, expected = got[part].astype(np.float64), wanted.expected[part].astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            off = np.abs(values - expected)
+        odd = (np.isfinite(values) != np.isfinite(expected)) | (np.isnan(values) != np.isnan(expected))
+        for at in np.flatnonzero(off >= far if far else odd)[: FIRST_WRONG - len(found)]:
+            flat = part.start + int(at)
+            place = _place(flat if wanted.positions is None else int(wanted.positions[flat]), shape)
+            found.append(f"{place}: got {values[at]:.6g}, expected {expected[at]:.6g}")
+        if len(found) >= FIRST_WRONG:
+            break
+    return "first wrong elements: " + "; ".join(found) if len(found) > 1 else ""
 
 
 def _compare_exact(
