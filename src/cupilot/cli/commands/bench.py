@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from cupilot.cli.choices import add_device, add_jobs, add_json, add_precision, positive, seed
 from cupilot.cli.terminal import Terminal
+from cupilot.tasks.suite import TENSOR_TYPES
 
 HELP = "measure the search on a suite of problems"
 
@@ -24,6 +25,10 @@ def configure(parser: ArgumentParser) -> None:
         help="reuse results of precision-independent problems, and any faster kernels, from DIR",
     )
     add_precision(level1)
+    level1.add_argument(
+        "--dtype", metavar="T", default="fp32", choices=tuple(TENSOR_TYPES),
+        help="what tensors are made of: fp32, fp16 or bf16 (fp32)",
+    )  # fmt: skip
     ablation = kinds.add_parser("ablation", help="without guidance, without the pool, crossing code")
     ablation.add_argument("--seeds", metavar="N", type=positive, default=5, help="searches per task and variant (5)")
     for kind, generations in ((level1, 4), (ablation, 1)):
