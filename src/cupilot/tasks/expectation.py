@@ -60,6 +60,7 @@ def _own_errors(expected: Array, textbook: Sequence[Array]) -> Array | None:
         return None
     squares = np.zeros(expected.size)
     for other in textbook:
-        difference = other.reshape(-1) - expected
+        with np.errstate(invalid="ignore"):  # infinities of both
+            difference = other.reshape(-1) - expected
         squares += np.where(np.isfinite(difference), difference, 0.0) ** 2
     return np.sqrt(squares / len(textbook)).astype(np.float32)

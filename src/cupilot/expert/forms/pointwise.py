@@ -109,16 +109,15 @@ def _running_norm(graph: Graph, op: Op, views: dict[str, tuple[str, Shape]]) -> 
         return Op(f"{op.name}{name}", f"aten.{target}", operands, tuple(attributes.items()), spec)
 
     steps = [
-        step(" a", "sub.Tensor", op.operands[0], f"{op.name} running_mean", alpha=1),
-        step(" b", "add.Tensor", f"{op.name} running_var", spec=small, other=_number(op.attribute("eps")), alpha=1),
+        step(" a", "sub.Tensor", op.operands[0], f"{op.name} running_mean"),
+        step(" b", "add.Tensor", f"{op.name} running_var", spec=small, other=_number(op.attribute("eps"))),
         step(" c", "rsqrt.default", f"{op.name} b", spec=small),
         step(" d", "mul.Tensor", f"{op.name} a", f"{op.name} c"),
     ]
     last = f"{op.name} d"
     for name, target in (("weight", "mul.Tensor"), ("bias", "add.Tensor")):
         if parameters[name]:
-            more = {"alpha": 1} if name == "bias" else {}
-            steps.append(step(f" {name[0]}", target, last, f"{op.name} {name}", **more))
+            steps.append(step(f" {name[0]}", target, last, f"{op.name} {name}"))
             last = steps[-1].name
     steps[-1] = Op(op.name, steps[-1].target, steps[-1].operands, steps[-1].attributes, op.output)
     return steps
