@@ -348,3 +348,38 @@ def test_the_check_names_inputs_and_error() -> None:
     assert failure is None
     assert (check.inputs, check.shapes) == ("wide", case.shapes)
     assert 0 < check.error < check.allowed == BUDGETS["fp32"].element
+
+
+# --- tensors of 16 bits ------------------------------------------------------------------------------
+
+STORED = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return a @ b
+def get_inputs():
+    return [torch.randn(48, 512, dtype=torch.{dtype}), torch.randn(512, 40, dtype=torch.{dtype})]
+"""
+NARROW: dict[str, Callable[[Array], Array]] = {"float16": to_fp16, "bfloat16": to_bf16}
+
+
+def in_16_bits(a: Array, b: Array, rounded: Callable[[Array], Array], step: int) -> Array:
+    """Sums that are rounded to the tensors' type every few products."""
+    total = np.zeros((a.shape[0], b.shape[1]), f32)
+    for start in range(0, a.shape[1], step):
+        total = rounded(total + a[:, start : start + step] @ b[start : start + step])
+    return total
+
+
+@pytest.mark.parametrize("dtype", sorted(NARROW))
+def test_products_of_16_bit_tensors_need_float32_sums(dtype: str) -> None:
+    """As PyTorch's own: one rounding, at the end, is all that is allowed for storing the results."""
+    task = task_from_source(STORED.format(dtype=dtype), "stored", "fp32", where="stored")
+    case = make_case(task, "normal", seed=5)
+    a, b = (np.asarray(value, f32) for value in case.arguments[:2])
+    stored, rounded = case.native[0].dtype, NARROW[dtype]
+    assert_passes(case, one_accumulator(a, b).astype(stored))
+    assert_passes(case, case.native[0])
+    assert_fails(case, in_16_bits(a, b, rounded, 16).astype(stored))
+    if dtype == "float16":  # coarser factors than the tensors have
+        assert_fails(case, (to_bf16(a) @ to_bf16(b)).astype(stored))

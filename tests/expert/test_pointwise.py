@@ -46,6 +46,7 @@ OPERATORS = [
     "torch.pow(2.5,x)", "torch.maximum(x,y)", "torch.minimum(x,y)", "torch.fmax(x,y)", "torch.fmin(x,y)",
     "torch.atan2(x,y)", "torch.hypot(x,y)", "torch.fmod(x,y)", "x==y", "x!=y", "x<y", "x<=0.2", "x>y", "x>=y",
     "torch.isnan(x)", "torch.logical_and(b,x>y)", "torch.logical_or(b,x<y)", "torch.logical_not(b)",
+    "x.to(torch.bool)", "torch.ops.aten._to_copy(x,dtype=torch.float32)", "x.type_as(y)",
     "torch.where(b,x,y)", "x.masked_fill(b,-2.0)", "torch.lerp(x,y,0.3)", "torch.addcmul(x,y,x,value=0.5)",
     "torch.addcdiv(x,y,x)", 'F.mse_loss(x,y,reduction="none")', 'F.l1_loss(x,y,reduction="none")',
     'F.smooth_l1_loss(x,y,reduction="none",beta=0.7)', 'F.huber_loss(x,y,reduction="none",delta=0.7)',

@@ -267,3 +267,16 @@ def test_inputs_leave_the_range_of_fp16_unless_it_is_asked_for() -> None:
         smallest = single[single > 0].min()
         assert (smallest < 2.0**-24) == beyond
         assert single.max() == 1
+
+
+def test_types_that_a_module_names_do_not_round_the_reference(task_file) -> None:
+    path = task_file(
+        "def forward(self, x):\n    wide = x.float()\n"
+        "    return (torch.softmax(wide, -1, dtype=torch.float32) * wide.half()).to(torch.bfloat16)",
+        "torch.randn(8, 64, dtype=torch.bfloat16)",
+    )
+    case = make_case(load_task(path), "normal", seed=3)
+    exact = torch.from_numpy(np.asarray(case.arguments[0], np.float64))
+    expected = (torch.softmax(exact, -1) * exact).numpy()
+    np.testing.assert_allclose(case.expected[0], expected, rtol=1e-13)
+    assert str(case.native[0].dtype) == "bfloat16"

@@ -15,6 +15,7 @@ from cupilot.errors import TaskError
 from cupilot.records import Argument, TensorSpec, from_plain, to_plain
 from cupilot.records.task import Task
 from cupilot.tasks import load_task
+from cupilot.tasks.load import task_from_source
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ELEMENTWISE = "def forward(self, x):\n    return x + 1"
@@ -201,3 +202,71 @@ def test_loading_leaves_no_trace(task_file, capsys) -> None:
 def test_importing_tasks_does_not_import_torch() -> None:
     program = "import sys, cupilot.tasks; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+# --- types and devices -----------------------------------------------------------------------------
+
+CONVERTED = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {constructor}
+    def forward(self, x):
+        return {result}
+def get_inputs():
+    return [torch.randn(64, 128, {options})]
+"""
+
+
+def _converted(constructor: str, result: str, options: str) -> Task:
+    text = CONVERTED.format(constructor=constructor, result=result, options=options)
+    return task_from_source(text, "converted", "fp32", where="converted")
+
+
+@pytest.mark.parametrize(
+    ("constructor", "dtype"),
+    [
+        ("self.layer = nn.Linear(128, 64).half()", "float16"),
+        ("self.layer = nn.Linear(128, 64); self.to(torch.bfloat16)", "bfloat16"),
+        ("self.layer = nn.Linear(128, 64, dtype=torch.float16)", "float16"),
+    ],
+)
+def test_modules_that_convert_themselves_load(constructor: str, dtype: str) -> None:
+    task = _converted(constructor, "self.layer(x)", f"dtype=torch.{dtype}")
+    assert [argument.tensor.dtype for argument in task.arguments if argument.tensor] == [dtype] * 3
+    assert [(op.target, op.output.dtype) for op in task.graph] == [("aten.linear.default", dtype)]
+
+
+def test_converted_parameters_stay_shared() -> None:
+    tied = (
+        "self.a = nn.Linear(128, 128, bias=False); self.b = nn.Linear(128, 128, bias=False)"
+        "; self.b.weight = self.a.weight; self.half()"
+    )
+    task = _converted(tied, "self.b(self.a(x))", "dtype=torch.float16")
+    assert [argument.name for argument in task.arguments] == ["x", "a_weight"]
+    assert [op.operands for op in task.graph] == [("x", "a_weight"), ("linear", "a_weight")]
+
+
+@pytest.mark.parametrize("result", ["x.float() + 1", "x.to(torch.float32) + 1", "x.type(torch.float32) + 1"])
+def test_conversions_in_forward_leave_no_assertions_in_the_graph(result: str) -> None:
+    task = _converted("pass", result, "dtype=torch.bfloat16")
+    assert [op.target for op in task.graph] == ["aten.to.dtype", "aten.add.Tensor"]
+
+
+@pytest.mark.parametrize(
+    ("constructor", "result", "options"),
+    [
+        ("self.cuda()", "x.cuda() + 1", "device='cuda'"),
+        ("self.to('cuda:0')", "x.to('cuda') + 1", "device=torch.device('cuda')"),
+        ("self.one = torch.ones(128, device='cuda')", "x + self.one", "device='cuda:0'"),
+    ],
+)
+def test_a_gpu_that_is_asked_for_is_not_needed(constructor: str, result: str, options: str) -> None:
+    assert _converted(constructor, result, options).outputs == (TensorSpec((64, 128)),)
+
+
+def test_numbers_of_tensors_in_constructors_are_known() -> None:
+    task = _converted("self.slope = torch.tensor(0.5).item()", "x * self.slope", "dtype=torch.float32")
+    assert task.graph[0].attribute("other") == 0.5

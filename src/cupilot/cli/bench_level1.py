@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isnan
 from pathlib import Path
@@ -33,7 +33,7 @@ from cupilot.records import Budget, RunInfo, Task, to_plain
 from cupilot.runs import Observer, open_session
 from cupilot.runs.bench import Bench
 from cupilot.runs.pool import shipped_records
-from cupilot.tasks.suite import LEVEL1, TITLES, SuiteTask, chosen, open_suite
+from cupilot.tasks.suite import LEVEL1, TITLES, SuiteTask, chosen, in_type, open_suite
 
 TIMEOUT_S = 300.0
 COLUMNS = ("problem", "time", "source", "PyTorch", "source", "speed-up", "roofline", "of it", "evaluated")
@@ -71,7 +71,7 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
             search = searched
         if options.reuse:
             search = partial(reused, Path(options.reuse), others, search)
-        interrupted = solve_all(bench, left, options.precision, done, terminal, tell, search)
+        interrupted = solve_all(bench, left, Kind(options.precision, options.dtype), done, terminal, tell, search)
         gpu = session.device.spec.title
     results = [done[number] for number in sorted(done)]
     show(results, terminal, gpu)
@@ -82,10 +82,18 @@ def run_level1(options: Namespace, terminal: Terminal) -> int:
     return 0 if results and all(each.correct for each in results) and not interrupted else 1
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What kernels may compute in, and what tensors are made of."""
+
+    precision: str = "fp32"
+    dtype: str = "fp32"
+
+
 def solve_all(
     bench: Bench,
     problems: Sequence[SuiteTask],
-    precision: str,
+    kind: Kind,
     done: dict[int, BenchRow],
     terminal: Terminal,
     tell: Tell,
@@ -96,7 +104,7 @@ def solve_all(
         tell(place, len(problems), problem.name)
         observer = BarObserver(partial(tell, place, len(problems)), problem.name)
         current = replace(bench, session=replace(bench.session, observer=observer))
-        result = solve(current, problem, precision, search)
+        result = solve(current, problem, kind, search)
         if result.stopped == "interrupted":
             return True
         before = done.get(problem.number)
@@ -150,15 +158,16 @@ def checked_again(done: Mapping[int, BenchRow], bench: Bench, problem: SuiteTask
         return replace(done[problem.number], stopped="interrupted")
 
 
-def solve(bench: Bench, problem: SuiteTask, precision: str, search: Search) -> BenchRow:
+def solve(bench: Bench, problem: SuiteTask, kind: Kind, search: Search) -> BenchRow:
     """A task that cannot even be loaded is a row as well."""
-    from cupilot.tasks import load_task
+    from cupilot.tasks.process import load_source, task_texts
 
     try:
-        task = load_task(problem.path, precision)
+        text = task_texts(problem.path, kind.precision)[0]
+        task = load_source(replace(text, source=in_type(text.source, kind.dtype)))
     except CupilotError as error:
         return BenchRow(
-            problem.number, problem.name, problem.category, False, None, None, None, precision, None, 0, "",
+            problem.number, problem.name, problem.category, False, None, None, None, kind.precision, None, 0, "",
             why=str(error),
         )  # fmt: skip
     task = replace(task, name=problem.name)

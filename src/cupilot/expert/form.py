@@ -8,7 +8,7 @@ conditions on their facts, and never look at the graph.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,8 @@ from cupilot.expert.pointwise import is_pointwise
 from cupilot.expert.storage import FLOATING
 from cupilot.records import Argument, Op, Task, TensorSpec
 from cupilot.tasks.operators import base_name
+
+CONVERSIONS = ("to", "to_copy", "type_as")
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,21 @@ class Graph:
         """Whether every tensor is of a floating type that kernels read and write, and there is one result."""
         specs = [a.tensor for a in self.task.arguments if a.tensor is not None] + [op.output for op in self.task.graph]
         return len(self.task.outputs) == 1 and all(spec.dtype in FLOATING for spec in specs)
+
+
+def without_widening(task: Task) -> Task:
+    """The task without conversions of arguments to float32: kernels make floats of what they read anyway."""
+    types = {argument.name: argument.tensor.dtype for argument in task.arguments if argument.tensor is not None}
+    renamed: dict[str, str] = {}
+    kept: list[Op] = []
+    for op in task.graph:
+        operands = tuple(renamed.get(name, name) for name in op.operands)
+        widens = base_name(op.target) in CONVERSIONS and len(operands) == 1 and op.output.dtype == "float32"
+        if widens and types.get(operands[0]) in FLOATING and op is not task.graph[-1]:
+            renamed[op.name] = operands[0]
+        else:
+            kept.append(replace(op, operands=operands))
+    return replace(task, graph=tuple(kept)) if renamed else task
 
 
 def axis(value: Any, rank: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cupilot.errors import UnmatchedTask
 from cupilot.expert.expressions import value_of
-from cupilot.expert.form import Form, Graph
+from cupilot.expert.form import Form, Graph, without_widening
 from cupilot.expert.forms import forms
 from cupilot.expert.pointwise import is_pointwise
 from cupilot.expert.recipe import Recipe
@@ -43,7 +43,8 @@ def match(task: Task, recipes: Sequence[Recipe]) -> Problem:
     strided = next((argument.name for argument in task.arguments if argument.tensor and argument.tensor.strides), "")
     if strided:
         raise UnmatchedTask(f"the expert has no recipe for {task.name}: its input {strided} is strided; {ADVICE}")
-    found = [module.read(Graph(task)) for module in forms().values()] if task.graph else []
+    graph = Graph(without_widening(task))
+    found = [module.read(graph) for module in forms().values()] if task.graph else []
     why = [text for text in found if isinstance(text, str) and text]
     for form in (each for each in found if isinstance(each, Form)):
         facts = form_facts(form, task)
@@ -54,7 +55,7 @@ def match(task: Task, recipes: Sequence[Recipe]) -> Problem:
             if not broken:
                 return Problem(task, form, recipe)
             why.append(broken)
-    reason = f"{task.graph[0].target} does not fit, {why[0]}" if why else _obstacle(task)
+    reason = f"{_shown(graph, _obstacle(graph.task))} does not fit, {why[0]}" if why else _reason(graph)
     raise UnmatchedTask(f"the expert has no recipe for {task.name}: {reason}; {ADVICE}")
 
 
@@ -64,17 +65,31 @@ def form_facts(form: Form, task: Task) -> dict[str, Any]:
     return {"precision": task.precision, "per_word": per_word, **form.facts}
 
 
-def _obstacle(task: Task) -> str:
+def _obstacle(task: Task) -> Op:
+    """The operator that stands in the way: the first that is not merely pointwise, or the first of all."""
+    return next((op for op in task.graph if not is_pointwise(op)), task.graph[0])
+
+
+def _shown(graph: Graph, op: Op) -> str:
+    """An operator with types and shapes of what it takes and makes."""
+    taken = ", ".join(str(graph.spec(name)) for name in op.operands if name in graph.ops or graph.is_tensor(name))
+    return f"{op.target} ({taken or 'nothing'} -> {op.output})"
+
+
+def _reason(graph: Graph) -> str:
     """The operator that no recipe handles, and the pointwise operators that could be fused with it."""
+    task = graph.task
     if not task.graph:
         return "its graph of operators could not be exported"
-    unknown = next((op for op in task.graph if not is_pointwise(op)), None)
+    unknown = [op for op in task.graph if not is_pointwise(op)]
     types = sorted({op.output.dtype for op in task.graph} | {a.tensor.dtype for a in task.arguments if a.tensor})
-    if unknown is None:
+    if not unknown:
         return f"{', '.join(task.operators)} on {', '.join(types)} are not arranged as it knows them"
-    return f"it does not know {unknown.target} as it is used here{_fusible(task, unknown)}"
+    others = [op.target for op in unknown[1:]]
+    beside = f", beside {', '.join(dict.fromkeys(others))}" if others else ""
+    return f"it does not know {_shown(graph, unknown[0])} as it is used here{beside}{_fusible(task)}"
 
 
-def _fusible(task: Task, main: Op) -> str:
-    around = [op.target for op in task.graph if op is not main and is_pointwise(op)]
+def _fusible(task: Task) -> str:
+    around = [op.target for op in task.graph if is_pointwise(op)]
     return f" (what could be fused around it: {', '.join(dict.fromkeys(around))})" if around else ""

@@ -64,7 +64,11 @@ def slots(op: Op) -> tuple[str, ...]:
 
 def _fits(op: Op) -> bool:
     entry = _table().get(base_name(op.target))
-    if entry is None or op.output.dtype not in (*FLOATING, "bool") or any(op.attribute(name) is not None for name in entry.get("absent", ())):
+    if (
+        entry is None
+        or op.output.dtype not in (*FLOATING, "bool")
+        or any(op.attribute(name) is not None for name in entry.get("absent", ()))
+    ):
         return False
     given = sum(op.attribute(name) is not None for name in slots(op))
     return bool(op.operands) and len(op.operands) + given == len(slots(op))

@@ -49,7 +49,7 @@ def _parameters_replaced() -> Iterator[None]:
     def _apply(self: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         if recurse:
             for child in self.children():
-                child._apply(fn)
+                child._apply(fn)  # type: ignore[no-untyped-call]
         for name, parameter in self._parameters.items():
             if parameter is None:
                 continue
@@ -64,7 +64,7 @@ def _parameters_replaced() -> Iterator[None]:
                 self._buffers[name] = fn(buffer)
         return self
 
-    torch.nn.Module._apply = _apply  # type: ignore[assignment]
+    torch.nn.Module._apply = _apply  # type: ignore[method-assign]
     try:
         yield
     finally:

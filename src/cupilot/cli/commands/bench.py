@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from cupilot.cli.choices import add_device, add_jobs, add_json, add_precision, positive, seconds, seed
 from cupilot.cli.terminal import Terminal
+from cupilot.tasks.suite import TENSOR_TYPES
 
 HELP = "measure the search on a suite of problems"
 
@@ -24,6 +25,10 @@ def configure(parser: ArgumentParser) -> None:
         help="reuse results of precision-independent problems, and any faster kernels, from DIR",
     )
     add_precision(level1)
+    level1.add_argument(
+        "--dtype", metavar="T", default="fp32", choices=tuple(TENSOR_TYPES),
+        help="what tensors are made of: fp32, fp16 or bf16 (fp32)",
+    )  # fmt: skip
     level1.add_argument("--suite", metavar="DIR", help="a folder of tasks in KernelBench form instead of level 1")
     level1.add_argument("--only", metavar="LIST", help="problems, such as 1,23,40-46")
     level1.add_argument("--population", metavar="N", type=positive, default=8, help="individuals kept (8)")

@@ -1,6 +1,7 @@
 """Pointwise operators on tensors whose shapes go together, numbers among the arguments included.
 
-A product with a diagonal matrix is one of them: it scales rows or columns.  Not covered: views of results that are not
+A product with a diagonal matrix is one of them: it scales rows or columns; so is a batch norm by running statistics,
+which are parameters then.  Not covered: views of results that are not
 arguments, integers, and numbers whose place in the graph is not certain.
 """
 
@@ -81,6 +82,8 @@ def expression_of(graph: Graph, ops: tuple[Op, ...]) -> Expression | str:
         elif (scaled := _diagonal(graph, op, ops)) is not None:
             views[f"{op.name} diagonal"] = scaled[0], scaled[1]
             found.steps.append(Op(op.name, "aten.mul.Tensor", (f"{op.name} diagonal", scaled[2]), (), op.output))
+        elif name == "batch_norm" and op.attribute("training") is False:
+            found.steps += _running_norm(graph, op, views)
         elif name == "diag" and graph.is_tensor(op.operands[0]) and _only_in_products(op, ops):
             continue
         elif is_pointwise(op):
@@ -88,6 +91,41 @@ def expression_of(graph: Graph, ops: tuple[Op, ...]) -> Expression | str:
         else:
             return ""
     return _resolved(graph, found, views)
+
+
+def _running_norm(graph: Graph, op: Op, views: dict[str, tuple[str, Shape]]) -> list[Op]:
+    """A batch norm by running statistics as pointwise operators; its parameters are seen along the channels."""
+    given = iter(op.operands[1:])
+    absent = dict(op.attributes)
+    parameters = {
+        name: "" if name in absent else next(given, "") for name in ("weight", "bias", "running_mean", "running_var")
+    }
+    wide = (op.output.shape[1], *(1 for _ in op.output.shape[2:]))
+    for name, parameter in parameters.items():
+        views[f"{op.name} {name}"] = parameter, wide
+    small = TensorSpec(wide)
+
+    def step(name: str, target: str, *operands: str, spec: TensorSpec = op.output, **attributes: float) -> Op:
+        return Op(f"{op.name}{name}", f"aten.{target}", operands, tuple(attributes.items()), spec)
+
+    steps = [
+        step(" a", "sub.Tensor", op.operands[0], f"{op.name} running_mean"),
+        step(" b", "add.Tensor", f"{op.name} running_var", spec=small, other=_number(op.attribute("eps"))),
+        step(" c", "rsqrt.default", f"{op.name} b", spec=small),
+        step(" d", "mul.Tensor", f"{op.name} a", f"{op.name} c"),
+    ]
+    last = f"{op.name} d"
+    for name, target in (("weight", "mul.Tensor"), ("bias", "add.Tensor")):
+        if parameters[name]:
+            steps.append(step(f" {name[0]}", target, last, f"{op.name} {name}"))
+            last = steps[-1].name
+    steps[-1] = Op(op.name, steps[-1].target, steps[-1].operands, steps[-1].attributes, op.output)
+    return steps
+
+
+def _number(value: object) -> float:
+    assert isinstance(value, (int, float))
+    return float(value)
 
 
 def _seen(graph: Graph, views: Mapping[str, tuple[str, Shape]], name: str) -> tuple[str, Shape]:
@@ -140,7 +178,9 @@ def _diagonal(graph: Graph, op: Op, ops: tuple[Op, ...]) -> tuple[str, Shape, st
 
 def parts_of(graph: Graph, found: Expression, spec: TensorSpec) -> Form | str:
     """What templates need of an expression with results of this form; or what is in the way."""
-    tensors = [a for a in graph.task.arguments if a.tensor is not None]
+    used = {name for op in graph.task.graph for name in op.operands}
+    # a counter of batches is a buffer that nobody reads in eval mode
+    tensors = [a for a in graph.task.arguments if a.tensor is not None and (a.origin != "buffer" or a.name in used)]
     if len(tensors) != len(found.arguments) or len(tensors) > MOST_TENSORS:
         return ""
     kinds = {a.tensor.dtype for a in tensors if a.tensor} | {op.output.dtype for op in found.steps}

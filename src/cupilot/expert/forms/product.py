@@ -3,7 +3,7 @@
 Covered: ``mm``, ``matmul``, ``bmm``, ``linear``, ``addmm`` and ``einsum`` of two floating tensors, operands that are
 transposed views, a bias of one number per column, and one triangle of the result (``triu``, ``tril``) before or after
 what follows pointwise.  Dimensions of the left operand that the right one does not have are rows.  Not covered:
-results of one row or one column, products of more than two tensors, operands that are computed first.
+results of one row or one column but of ``linear``, products of more than two tensors, operands that are computed first.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def read(graph: Graph) -> Form | str:
         return "the dimensions do not fold into those of matrices"
     left, right, bias = operands.left, operands.right, _bias(main)
     sizes = {name: prod(operands.size(graph, c) for c in letters) for name, letters in shape.groups.items()}
-    if min(sizes["m"], sizes["n"]) == 1 or set(graph.arguments) != {left.name, right.name, *bias}:
+    single = min(sizes["m"], sizes["n"]) == 1 and base_name(main.target) != "linear"  # sums of their own
+    if single or set(graph.arguments) != {left.name, right.name, *bias}:
         return ""
     if any(len(shape.groups["n"]) != 1 or graph.spec(name).shape != (sizes["n"],) for name in bias):
         return "a bias is known of one number per column only"
@@ -118,7 +119,9 @@ def read(graph: Graph) -> Form | str:
         "keep": f"col - row {'>=' if triangle == 'upper' else '<='} {tail.diagonal}" if triangle else "",
         "keep_first": tail.first,
     }  # fmt: skip
-    title = described(f"Product of two matrices in {graph.spec(left.name).dtype if stored else 'single precision'}", tail.steps)
+    title = described(
+        f"Product of two matrices in {graph.spec(left.name).dtype if stored else 'single precision'}", tail.steps
+    )
     return Form("product", title, facts, names, code)
 
 

@@ -55,7 +55,12 @@ def _cross_entropy(graph: Graph, main: Op) -> Form | str:
 
 def _triplet(graph: Graph, main: Op) -> Form | str:
     specs = [graph.spec(name) for name in main.operands]
-    if len(set(main.operands)) != 3 or len(set(specs)) != 1 or specs[0].dtype not in FLOATING or len(specs[0].shape) != 2:
+    if (
+        len(set(main.operands)) != 3
+        or len(set(specs)) != 1
+        or specs[0].dtype not in FLOATING
+        or len(specs[0].shape) != 2
+    ):
         return "triplet losses are known of three different tensors of one two-dimensional shape"
     if main.attribute("p") not in (1.0, 2.0):
         return "triplet losses are known with the norms 1 and 2"
