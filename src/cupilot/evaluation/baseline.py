@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from cupilot.evaluation.pytorch.boards import board
 from cupilot.evaluation.pytorch.eager import eager_run
+from cupilot.evaluation.pytorch.inductor import compiled_run
+from cupilot.evaluation.pytorch.recorded import SPREAD, find_recorded
 from cupilot.evaluation.pytorch.run import Run
 from cupilot.evaluation.pytorch.uncertainty import uncertainty
 from cupilot.evaluation.speed_of_light import speed_of_light
@@ -22,11 +24,32 @@ UNCERTAIN = 0.5
 """Modelled times with more uncertainty than this say so in their note."""
 
 
+DEVICE_SHARE = 0.8
+"""Recorded times count the host's own time as well; they are used where the device's share is at least this."""
+
+
 def baseline(task: Task, spec: GpuSpec, device: str) -> Timing | None:
     """PyTorch's time in eager mode, or None where nothing is known of the operators."""
     if not task.graph:
         return None
-    return modelled(task, spec, device, eager_run(task, spec), "PyTorch eager")
+    run, known = eager_run(task, spec), find_recorded(task, spec)
+    if known is not None and run.device_share >= DEVICE_SHARE:
+        return recorded(known.eager_s, known.problem, device, "PyTorch eager")
+    return modelled(task, spec, device, run, "PyTorch eager")
+
+
+def compiled_baseline(task: Task, spec: GpuSpec, device: str) -> Timing | None:
+    """The time of the module after ``torch.compile``, or None where nothing is known of the operators."""
+    if not task.graph:
+        return None
+    run, known = compiled_run(task, spec), find_recorded(task, spec)
+    if known is not None and known.compiled_s is not None and run.device_share >= DEVICE_SHARE:
+        return recorded(known.compiled_s, known.problem, device, "torch.compile")
+    return modelled(task, spec, device, run, "torch.compile")
+
+
+def recorded(time_s: float, problem: str, device: str, what: str) -> Timing:
+    return Timing(time_s, "recorded", device, note=f"{what}, recorded: {problem}", uncertainty=SPREAD)
 
 
 def modelled(task: Task, spec: GpuSpec, device: str, run: Run, what: str) -> Timing:

@@ -255,7 +255,8 @@ class Evaluation:
     """The verdict on one kernel for one task on one device.
 
     ``scope`` says what a kernel that is right for its task holds for beside it, ``elapsed_s`` how long it took to find
-    out.  Without a ``baseline``, PyTorch's time is unknown.
+    out.  ``baseline`` is PyTorch's time in eager mode, ``compiled`` the module's after ``torch.compile``; without them,
+    PyTorch's time is unknown.
     """
 
     kernel: str
@@ -264,6 +265,7 @@ class Evaluation:
     failure: Failure | None = None
     timing: Timing | None = None
     baseline: Timing | None = None
+    compiled: Timing | None = None
     profile: Profile | None = None
     checks: tuple[Check, ...] = ()
     precision: str = "fp32"
@@ -287,6 +289,24 @@ class Evaluation:
         if self.measurement is not None and self.measurement.comparisons:
             return self.measurement.comparisons[0].speedup
         return self.baseline.time_s / self.timing.time_s
+
+    @property
+    def speedup_over_compiled(self) -> float | None:
+        """The module's time after ``torch.compile`` over the candidate's; None where they cannot be compared."""
+        if self.timing is None or self.compiled is None:
+            return None
+        if {self.timing.source, self.compiled.source} == {"measured", "modelled"}:
+            return None
+        return self.compiled.time_s / self.timing.time_s
+
+    @property
+    def compiled_over_eager(self) -> float | None:
+        """What ``torch.compile`` gains; None between a measured and a modelled time."""
+        if self.baseline is None or self.compiled is None:
+            return None
+        if {self.baseline.source, self.compiled.source} == {"measured", "modelled"}:
+            return None
+        return self.baseline.time_s / self.compiled.time_s
 
     @property
     def speedup_interval(self) -> Interval | None:

@@ -78,12 +78,12 @@ def depthwise_s(graph: Graph, op: Op, shape: Shape) -> float:
     return op.output.elements * cycles / graph.spec.sms / graph.spec.sustained_clock_hz
 
 
-def library_s(graph: Graph, shape: Shape) -> float:
-    """The faster of the two ways."""
+def library_s(graph: Graph, shape: Shape, *, converts: bool = True) -> float:
+    """The faster of the two ways; without conversions where the tensors are channels-last already."""
     rates = graph.board.rates
     tensor, plain, layout = rates.of(shape.dimensions, shape.transposed)
-    if shape.taps == 1:
-        layout *= POINTWISE_LAYOUT
+    if shape.taps == 1 or not converts:
+        layout *= POINTWISE_LAYOUT if converts else 0.0
     few = rates.few_channels if shape.channels <= 4 and shape.dimensions == 3 and not shape.transposed else 1.0
     spec = graph.spec
     moved_s = graph.board.dram_s(shape.input_bytes, shape.output_bytes)
