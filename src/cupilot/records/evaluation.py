@@ -265,13 +265,13 @@ class Evaluation:
     failure: Failure | None = None
     timing: Timing | None = None
     baseline: Timing | None = None
-    compiled: Timing | None = None
     profile: Profile | None = None
     checks: tuple[Check, ...] = ()
     precision: str = "fp32"
     proof: Proof | None = None
     measurement: Measurement | None = None
     scope: Scope | None = None
+    compiled: Timing | None = None
     elapsed_s: float = field(default=0.0, compare=False)
 
     @property
