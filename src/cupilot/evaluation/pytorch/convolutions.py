@@ -25,6 +25,8 @@ POINTWISE_LAYOUT = 0.3
 DEPTHWISE_CYCLES, DEPTHWISE_TAP_CYCLES = 1.4, 0.12
 """SM-cycles of one result of the depthwise kernel, and of one tap, for filters of 1x1, 3x3 and 5x5, whose loops are
 unrolled (source: DepthwiseConv2d.cu; recorded)."""
+DEPTHWISE_LANES = 32
+"""Load/store lanes of the SMs that these cycles are of."""
 GENERAL_CYCLES = 1.2
 """SM-cycles more where the loop over the filter is not unrolled (recorded)."""
 
@@ -75,7 +77,9 @@ def shape_of(graph: Graph, op: Op) -> Shape:
 
 def depthwise_s(graph: Graph, op: Op, shape: Shape) -> float:
     cycles = DEPTHWISE_CYCLES + DEPTHWISE_TAP_CYCLES * shape.taps + (0.0 if shape.square else GENERAL_CYCLES)
-    return op.output.elements * cycles / graph.spec.sms / graph.spec.sustained_clock_hz
+    # each tap is two loads, so half as many load/store lanes take twice as long
+    lanes = DEPTHWISE_LANES / graph.spec.lsu_lanes_per_sm
+    return op.output.elements * cycles * lanes / graph.spec.sms / graph.spec.sustained_clock_hz
 
 
 def library_s(graph: Graph, shape: Shape, *, converts: bool = True) -> float:
@@ -90,7 +94,8 @@ def library_s(graph: Graph, shape: Shape, *, converts: bool = True) -> float:
     wide = max(1.0, FILTER_STEP / shape.filters)
     if shape.transposed and shape.dimensions == 3:
         wide = min(2.0, (64 / shape.filters) ** WIDE_EXPONENT)
-    ways = [joint((shape.flop * wide / (few * plain * spec.sgemm_flop_per_s), moved_s))]
+    fed = max(1.0, 32 / shape.channels) if shape.transposed and shape.stride > 1 else 1.0
+    ways = [joint((shape.flop * wide * fed / (few * plain * spec.sgemm_flop_per_s), moved_s))]
     peak = spec.fp16_tensor_flop_per_s if shape.half else spec.tf32_tensor_flop_per_s
     if peak:
         deep = max(1.0, CHANNEL_STEP / shape.channels) ** min(1.0, LARGE_WINDOW / shape.taps)

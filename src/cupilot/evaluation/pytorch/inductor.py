@@ -8,7 +8,7 @@ libraries' kernels; around 2D convolutions Inductor asks for channels-last tenso
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from cupilot.evaluation.pytorch.boards import board
@@ -25,6 +25,8 @@ KERNEL_WEIGHT = 1.5
 """The host's time for a compiled kernel, in pointwise operators of eager mode (recorded)."""
 EXTERN_WEIGHT = 3.0
 """The same for a library's kernel that compiled code calls (recorded)."""
+DOUBT = 1.7
+"""How much less sure compiled times are: what Inductor generates varies by version and by tuning (recorded)."""
 PERSISTENT_ROW = 1024
 """Reductions keep rows of up to this many elements in registers (source: triton_heuristics.py)."""
 SMALL_POOL = 25
@@ -49,7 +51,7 @@ def compiled_run(task: Task, spec: GpuSpec) -> Run:
             kernels = _generated(graph, group)
             weight = KERNEL_WEIGHT * len(kernels)
         steps.append(Step(weight * on.host.op_s, tuple(kernels)))
-    return timeline(steps, on.host.compiled_s, spec)
+    return replace(timeline(steps, on.host.compiled_s, spec), doubt=DOUBT)
 
 
 @dataclass

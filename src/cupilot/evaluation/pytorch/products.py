@@ -23,18 +23,14 @@ TRANSPOSED = {8.6: 1.28, 8.9: 1.4, 7.5: 1.15}
 """How much longer products take whose right factor is transposed, as in linear layers, by capability (recorded)."""
 OVERLAP = 1.7
 """The norm that joins a product's arithmetic and memory: storing results follows the arithmetic of a tile."""
-BOOST_S = 6e-4
+BOOST_S = 1e-3
 """How long a board whose power is limited holds its boost clock in products (recorded)."""
 TILE_START = 4.0
 """Steps of the inner dimension that starting and ending a tile cost."""
 
 
 def product(graph: Graph, op: Op) -> list[Kernel]:
-    found = [_product(graph, op)]
-    return found
-
-
-def _product(graph: Graph, op: Op) -> Kernel:
+    """One kernel of the library; in tf32 where the task allows it."""
     half = op.output.dtype in ("float16", "bfloat16")
     flop = op_flop(op, graph.known)
     rows, columns = rows_and_columns(op, graph)
@@ -42,13 +38,15 @@ def _product(graph: Graph, op: Op) -> Kernel:
     reads = graph.operands(op)
     unit = "tensor" if half else "fp32"
     if min(rows, columns) < 8:
-        return graph.kernel(op, "matvec", reads, op.output.bytes)
+        return [graph.kernel(op, "matvec", reads, op.output.bytes)]
     peak = graph.spec.fp16_tensor_flop_per_s * TENSOR_SHARE if half else graph.spec.sgemm_flop_per_s
+    if not half and graph.task.precision == "tf32" and graph.spec.tf32_tensor_flop_per_s * TENSOR_SHARE > peak:
+        unit, peak = "tensor", graph.spec.tf32_tensor_flop_per_s * TENSOR_SHARE
     batch = op.output.elements / (rows * columns)
     time_s = min(tiled_s(graph, (rows, columns, inner, batch), tile, peak) for tile in TILES)
-    if not half and transposed_right(graph, op):
+    if unit == "fp32" and transposed_right(graph, op):
         time_s *= TRANSPOSED.get(graph.spec.capability, 1.0)
-    return graph.kernel(op, "product", reads, op.output.bytes, busy={unit: time_s}, norm=OVERLAP)
+    return [graph.kernel(op, "product", reads, op.output.bytes, busy={unit: time_s}, norm=OVERLAP)]
 
 
 def transposed_right(graph: Graph, op: Op) -> bool:

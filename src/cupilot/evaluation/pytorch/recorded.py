@@ -25,6 +25,8 @@ GRAPHS = Path(__file__).with_name("graphs.csv")
 SPREAD = 0.1
 """How far recordings of one problem on two machines with the same GPU are apart (median of repeated runs: 3 %)."""
 DIGITS = 16
+RECORDED_PRECISION = "fp32"
+"""Products without tf32, PyTorch's default; a task that allows tf32 is another task."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def graph_digest(task: Task) -> str:
 
 def find_recorded(task: Task, spec: GpuSpec) -> RecordedTimes | None:
     """What was recorded of this problem on this GPU."""
-    if not task.graph:
+    if not task.graph or task.precision != RECORDED_PRECISION:
         return None
     for problem in _problems().get(graph_digest(task), ()):
         found = _times().get((problem, spec.name))

@@ -16,6 +16,9 @@ from cupilot.evaluation.pytorch.products import attention, product
 from cupilot.records import Op
 from cupilot.tasks.operators import base_name, operator
 
+# Kernels that keep all SMs busy run at the clock that the board sustains ("issue"), those that wait in few blocks at
+# its boost clock ("latency").
+
 Rule = Callable[[Graph, Op], list[Kernel]]
 
 WARP_ROW = 1024
@@ -103,7 +106,7 @@ def moments_s(graph: Graph, rows: int, row: int) -> float:
     threads = MOMENTS_THREADS if row >= MOMENTS_THREADS else 32
     steps = ceil(row / threads)
     resident = graph.spec.sms * max(1, min(graph.spec.threads_per_sm // threads, graph.spec.blocks_per_sm))
-    return rows / min(rows, resident) * steps * MOMENTS_CYCLES / graph.spec.sustained_clock_hz
+    return rows / min(rows, resident) * steps * MOMENTS_CYCLES / graph.spec.clock_hz
 
 
 def group_norm(graph: Graph, op: Op) -> list[Kernel]:
@@ -147,7 +150,7 @@ def layer_norm(graph: Graph, op: Op) -> list[Kernel]:
     steps = ceil(row / (4 * LAYER_NORM_THREADS))
     resident = graph.spec.sms * min(graph.spec.blocks_per_sm, graph.spec.threads_per_sm // LAYER_NORM_THREADS)
     cycles = max(1.0, rows / resident) * steps * LAYER_NORM_CYCLES
-    busy = {"latency": cycles / graph.spec.sustained_clock_hz}
+    busy = {"latency": cycles / graph.spec.clock_hz}
     again = graph.bytes(op.operands[0]) if row * item_bytes(op.output) > 65536 else 0.0
     return [graph.kernel(op, "statistics", graph.operands(op), op.output.bytes, busy=busy, passes=again)]
 
@@ -172,7 +175,7 @@ def scan(graph: Graph, op: Op) -> list[Kernel]:
     row = shape[-1] if shape and inner else 0
     busy = {
         "issue": cycles / graph.spec.sms / graph.spec.sustained_clock_hz,
-        "latency": row * SCAN_STEP_CYCLES / graph.spec.sustained_clock_hz,
+        "latency": row * SCAN_STEP_CYCLES / graph.spec.clock_hz,
     }
     return [graph.kernel(op, "scan", graph.operands(op), op.output.bytes, busy=busy)]
 
@@ -206,7 +209,7 @@ NLL_ROW_CYCLES = 30.0
 
 
 def nll_s(graph: Graph, rows: float) -> float:
-    return rows * NLL_ROW_CYCLES / graph.spec.sustained_clock_hz
+    return rows * NLL_ROW_CYCLES / graph.spec.clock_hz
 
 
 LOSS_PASSES: Mapping[str, tuple[int, int]] = {

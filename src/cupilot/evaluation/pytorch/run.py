@@ -18,11 +18,13 @@ class Run:
 
     ``time_s`` counts from when the first kernel is issued to when the last one ends, which is what a kernel's own
     modelled time can be compared with.  ``call_s`` counts the host's work before that too, as recorded times do.
+    ``doubt`` is the factor by which the run is less sure than its kernels are.
     """
 
     kernels: tuple[Kernel, ...]
     time_s: float
     call_s: float
+    doubt: float = 1.0
 
     @property
     def device_share(self) -> float:

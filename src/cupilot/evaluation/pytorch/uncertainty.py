@@ -13,7 +13,7 @@ def log_spread(run: Run, on: Board, whole_s: float) -> float:
     device_s = sum(kernel.time_s for kernel in run.kernels)
     host_s = max(0.0, whole_s - device_s)
     total = host_s * on.spread("host") + sum(kernel.time_s * on.spread(kernel.family) for kernel in run.kernels)
-    return total / (host_s + device_s) if host_s + device_s else on.spread("other")
+    return run.doubt * total / (host_s + device_s) if host_s + device_s else on.spread("other")
 
 
 def uncertainty(run: Run, on: Board) -> float:
