@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from cupilot.evaluation.baseline import CONVOLUTION_SHARE, baseline, softmax_reads
+from cupilot.evaluation.baseline import baseline
 from cupilot.gpu import load_spec
 from cupilot.records import Argument, Op, Task, TensorSpec
 
@@ -93,8 +93,8 @@ def test_a_graph_of_views_costs_a_launch():
 
 
 def test_unknown_operators_are_named_in_the_note():
-    timed = baseline(unary("aten.cumsum", 1024, 1024), A100, "d")
-    assert "from bytes alone: aten.cumsum" in timed.note
+    timed = baseline(unary("aten.erfinv", 1024, 1024), A100, "d")
+    assert "from bytes alone: aten.erfinv" in timed.note
 
 
 def test_small_operators_cost_a_launch_each():
@@ -117,9 +117,12 @@ def test_half_products_use_the_tensor_cores():
     assert 0.4e-3 < timed.time_s < 0.8e-3
 
 
-@pytest.mark.parametrize(("row", "reads"), [(1024, 1), (8192, 1), (12288, 3), (393216, 3)])
-def test_softmax_rows_that_fit_are_read_once(row, reads):
-    assert softmax_reads(tensor(4, row), A100) == reads
+@pytest.mark.parametrize(("row", "passes"), [(1024, 2), (8192, 2), (12288, 4), (393216, 4)])
+def test_softmax_rows_that_fit_are_read_once(row, passes):
+    rows = (1 << 28) // row
+    timed = baseline(unary("aten.softmax.int", rows, row), A100, "d")
+    once_s = A100.dram_s(1 << 30, 1 << 30) / 2
+    assert timed.time_s == pytest.approx(passes * once_s, rel=0.1)
 
 
 def test_convolutions_go_by_their_operations_and_say_how_surely():
@@ -127,17 +130,17 @@ def test_convolutions_go_by_their_operations_and_say_how_surely():
     task = make_task([image, weight], ("aten.conv2d", ("x0", "x1"), result))
     timed = baseline(task, A100, "d")
     flop = 2.0 * result.elements * 64 * 5 * 7
-    assert timed.time_s == pytest.approx(flop / (CONVOLUTION_SHARE * A100.tf32_tensor_flop_per_s), rel=0.01)
+    assert 1.2 < timed.time_s / (flop / A100.tf32_tensor_flop_per_s) < 3.0
     assert timed.limit == "tensor"
-    assert "up to five times off" in timed.note
+    assert "within 1.6x, because of conv2d" in timed.note
     assert "bytes alone" not in timed.note
 
 
 def test_attention_is_one_kernel_that_computes_its_products():
-    half = tensor(32, 32, 512, 1024, dtype="float16")
+    half = tensor(32, 32, 4096, 128, dtype="float16")
     task = make_task([half] * 3, ("aten.scaled_dot_product_attention", ("x0", "x1", "x2"), half))
     timed = baseline(task, A100, "d")
-    flop = 4.0 * 32 * 32 * 512 * 512 * 1024
+    flop = 4.0 * 32 * 32 * 4096 * 4096 * 128
     assert timed.limit == "tensor"
     assert flop / A100.fp16_tensor_flop_per_s < timed.time_s < 2 * flop / A100.fp16_tensor_flop_per_s
     assert "bytes alone" not in timed.note

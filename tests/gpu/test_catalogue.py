@@ -13,7 +13,7 @@ from cupilot.gpu.catalogue import ORIGINS, parse_spec
 
 NAMES = (
     "a10", "a100-40gb", "a100-80gb", "a100-pcie-40gb", "a6000", "b200", "h100-pcie", "h100-sxm", "h200", "l4", "l40s",
-    "rtx-3090", "rtx-4090", "t4", "v100",
+    "rtx-3090", "rtx-3090-ti", "rtx-4090", "t4", "v100",
 )  # fmt: skip
 
 

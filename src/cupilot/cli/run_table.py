@@ -27,6 +27,11 @@ def show_result(result: RunResult, terminal: Terminal, task: Path, device: str |
     if baseline is not None:
         time, limit, source = timing_cells(baseline)
         rows.append(("PyTorch eager", time, ratio(1.0), ratio(plain_s / baseline.time_s), limit, source))
+    compiled = result.best.evaluation.compiled
+    if compiled is not None:
+        time, limit, source = timing_cells(compiled)
+        over = result.best.evaluation.compiled_over_eager
+        rows.append(("torch.compile", time, ratio(over), ratio(plain_s / compiled.time_s), limit, source))
     terminal.line()
     terminal.line(f"{result.info.task}: {verdict_sentence(result.best.evaluation)}")
     terminal.table(("", "time", "vs PyTorch", "vs plain", "limit", "source"), rows, emphasis=1)

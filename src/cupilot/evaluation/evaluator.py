@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from cupilot.contracts import DONE, REFERENCE, Built, Device, Measuring, Reference, Step, Watch
 from cupilot.errors import CupilotError, DeviceError
-from cupilot.evaluation.baseline import UNKNOWN, baseline
+from cupilot.evaluation.baseline import UNKNOWN, baseline, compiled_baseline
 from cupilot.evaluation.binding import bound_arguments
 from cupilot.evaluation.host_work import host_work_failure
 from cupilot.evaluation.judge import Judge, Verdict
@@ -156,7 +156,9 @@ class _Job:
     trials: Trials
 
     def evaluation(self, failure: Failure | None, **facts: object) -> Evaluation:
-        facts = {"baseline": baseline(self.task, self.device.spec, self.device.name)} | facts
+        spec, name = self.device.spec, self.device.name
+        rivals = {"baseline": baseline(self.task, spec, name), "compiled": compiled_baseline(self.task, spec, name)}
+        facts = rivals | facts
         return Evaluation(
             self.request.kernel.digest, self.task.name, self.device.name, failure, precision=self.task.precision,
             **facts,  # type: ignore[arg-type]

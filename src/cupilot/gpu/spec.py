@@ -11,7 +11,8 @@ REGISTER_BYTES = 4
 class GpuSpec:
     """One GPU in SI units; ``origins`` says for each number where it is from.
 
-    ``dram_bytes_per_s`` is the datasheet's peak, ``dram_read_bytes_per_s`` and
+    ``clock_hz`` is the boost clock; ``sustained_clock_hz`` is what the board holds under load, which is less where
+    power limits it.  ``dram_bytes_per_s`` is the datasheet's peak, ``dram_read_bytes_per_s`` and
     ``dram_copy_bytes_per_s`` what streaming kernels reach; ``sgemm_flop_per_s`` is what the
     vendor's library reaches on large fp32 products.  Tensor-core peaks are dense, with fp32
     accumulation, and zero where there is no such unit.  ``fp16_lanes_per_sm`` are lanes of packed
@@ -28,6 +29,7 @@ class GpuSpec:
     capability: float
     sms: int
     clock_hz: float
+    sustained_clock_hz: float
     schedulers_per_sm: int
     fp32_lanes_per_sm: int
     fp64_lanes_per_sm: int
@@ -113,6 +115,7 @@ class GpuSpec:
         waits = self.dram_latency_cycles - self.l2_latency_cycles
         return replace(
             self, name=f"{self.name.partition('@')[0]}@{clock_hz / 1e6:g}mhz", clock_hz=clock_hz,
+            sustained_clock_hz=min(clock_hz, self.sustained_clock_hz),
             dram_latency_cycles=self.l2_latency_cycles + waits * ratio, **scaled,
         )  # fmt: skip
 

@@ -255,8 +255,9 @@ class Evaluation:
     """The verdict on one kernel for one task on one device.
 
     ``scope`` says what a kernel that is right for its task holds for beside it, ``elapsed_s`` how long it took to find
-    out.  Without a ``baseline``, PyTorch's time is unknown.  ``resources`` are those of each kernel by its name, where
-    only a build was asked for.
+    out.  ``baseline`` is PyTorch's time in eager mode, ``compiled`` the module's after ``torch.compile``; without them,
+    PyTorch's time is unknown.
+    ``resources`` are those of each kernel by its name, where only a build was asked for.
     """
 
     kernel: str
@@ -272,6 +273,7 @@ class Evaluation:
     measurement: Measurement | None = None
     scope: Scope | None = None
     resources: tuple[tuple[str, Resources], ...] = ()
+    compiled: Timing | None = None
     elapsed_s: float = field(default=0.0, compare=False)
 
     @property
@@ -289,6 +291,24 @@ class Evaluation:
         if self.measurement is not None and self.measurement.comparisons:
             return self.measurement.comparisons[0].speedup
         return self.baseline.time_s / self.timing.time_s
+
+    @property
+    def speedup_over_compiled(self) -> float | None:
+        """The module's time after ``torch.compile`` over the candidate's; None where they cannot be compared."""
+        if self.timing is None or self.compiled is None:
+            return None
+        if {self.timing.source, self.compiled.source} == {"measured", "modelled"}:
+            return None
+        return self.compiled.time_s / self.timing.time_s
+
+    @property
+    def compiled_over_eager(self) -> float | None:
+        """What ``torch.compile`` gains; None between a measured and a modelled time."""
+        if self.baseline is None or self.compiled is None:
+            return None
+        if {self.baseline.source, self.compiled.source} == {"measured", "modelled"}:
+            return None
+        return self.baseline.time_s / self.compiled.time_s
 
     @property
     def speedup_interval(self) -> Interval | None:

@@ -45,7 +45,10 @@ def speed_sentence(evaluation: Evaluation) -> str:
         return "not timed"
     if evaluation.baseline is None or evaluation.speedup is None:
         return "PyTorch's time is unknown"
-    return f"{ADVICE.get(evaluation.standing, 'faster than PyTorch eager')} ({speedup_text(evaluation)})"
+    over = evaluation.speedup_over_compiled
+    compiled = f", but slower than torch.compile ({ratio(over)})" if over is not None and over < 1.0 else ""
+    compiled = compiled if evaluation.standing == "faster" else ""
+    return f"{ADVICE.get(evaluation.standing, 'faster than PyTorch eager')} ({speedup_text(evaluation)}){compiled}"
 
 
 def speedup_text(evaluation: Evaluation) -> str:

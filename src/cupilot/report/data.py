@@ -122,6 +122,11 @@ def headlines(run: Run) -> tuple[Headline, ...]:
     if baseline is not None:
         alike = {baseline.source, found[0].timing.source} != {"measured", "modelled"}
         found.append(Headline("PyTorch eager", baseline, 1.0, plain.time_s / baseline.time_s if alike else None))
+    compiled = best.evaluation.compiled
+    if compiled is not None:
+        alike = {compiled.source, found[0].timing.source} != {"measured", "modelled"}
+        over = best.evaluation.compiled_over_eager
+        found.append(Headline("torch.compile", compiled, over, plain.time_s / compiled.time_s if alike else None))
     return tuple(found)
 
 

@@ -170,6 +170,9 @@ def convergence(run: Run) -> Chart | None:
     lines: list[Row] = []
     if baseline is not None:
         lines.append({"t": baseline.time_s / unit.scale_s, "label": f"PyTorch eager ({baseline.source})"})
+    compiled = best.evaluation.compiled
+    if compiled is not None:
+        lines.append({"t": compiled.time_s / unit.scale_s, "label": f"torch.compile ({compiled.source})"})
     times = [float(str(row["t"])) for row in (*points, *lines)]
     y_domain = [min(times) / 1.5, max(times) * 2]
     source = best.evaluation.timing.source if best.evaluation.timing is not None else ""

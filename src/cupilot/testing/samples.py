@@ -45,6 +45,7 @@ SPEC = GpuSpec(
     capability=8.0,
     sms=100,
     clock_hz=1.4e9,
+    sustained_clock_hz=1.4e9,
     schedulers_per_sm=4,
     fp32_lanes_per_sm=64,
     fp64_lanes_per_sm=32,

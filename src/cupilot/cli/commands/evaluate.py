@@ -118,6 +118,8 @@ def show(evaluation: Evaluation, terminal: Terminal, verbose: bool = False) -> N
         rows = [("kernel", *timing_cells(evaluation.timing), ratio(evaluation.speedup))]
         if evaluation.baseline is not None:
             rows.append(("PyTorch eager", *timing_cells(evaluation.baseline), ratio(1.0)))
+        if evaluation.compiled is not None:
+            rows.append(("torch.compile", *timing_cells(evaluation.compiled), ratio(evaluation.compiled_over_eager)))
         terminal.table(("", "time", "limit", "source", "vs PyTorch"), rows)
     if evaluation.failure is not None and evaluation.failure.details:
         terminal.line(first_lines(evaluation.failure.details, LOG_LINES))
