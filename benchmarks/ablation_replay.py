@@ -12,10 +12,9 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from cupilot.runs.replay_page import page
-
 from cupilot.gpu import load_spec
 from cupilot.runs.replay import Trace
+from cupilot.runs.replay_page import page
 from cupilot.runs.replay_study import load_tables, results, study
 from cupilot.runs.strategy_table import DEVICE
 
