@@ -64,7 +64,7 @@ def compare(
         try:
             spec = load_spec(row.gpu)
             task = problems.task(row)
-        except (DeviceError, RuntimeError, ValueError, StopIteration) as error:
+        except (DeviceError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, StopIteration) as error:
             left.append(f"{row.level}.{row.problem} {row.sizes} {row.gpu}: {error}")
             continue
         if task is None:

@@ -32,6 +32,7 @@ class RecordedResult:
     speedup: float | None = None
     verdict: str = ""
     standing: str = ""
+    baseline_source: str = ""
 
     @property
     def task_text(self) -> TaskSource:
@@ -84,4 +85,5 @@ def _recorded_result(report: dict[str, Any], repeat: dict[str, Any]) -> Recorded
         speedup=None if speedup is None else float(speedup),
         verdict=str(report.get("verdict", "")),
         standing=str(report.get("standing", "")),
+        baseline_source=str((report.get("baseline") or {}).get("source", "")),
     )

@@ -52,9 +52,11 @@ def speed_sentence(evaluation: Evaluation) -> str:
 
 
 def speedup_text(evaluation: Evaluation) -> str:
-    """Such as ``2.21x, 1.80x to 2.70x, modelled``."""
+    """Such as ``2.21x, 1.80x to 2.70x, modelled``; another source of PyTorch's time is named beside it."""
     interval, timing = evaluation.speedup_interval, evaluation.timing
     if interval is None or timing is None:
         return ""
     around = f", {ratio(interval.low)} to {ratio(interval.high)}" if interval.low < interval.high else ""
-    return f"{ratio(evaluation.speedup)}{around}, {timing.source}"
+    mixed = evaluation.baseline is not None and evaluation.baseline.source != timing.source
+    against = f" against {evaluation.baseline.source}" if mixed and evaluation.baseline is not None else ""
+    return f"{ratio(evaluation.speedup)}{around}, {timing.source}{against}"
