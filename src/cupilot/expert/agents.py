@@ -1,7 +1,7 @@
 """The expert: all five roles played with strategy cards and kernel recipes, without a language model.
 
 Deterministic: the same task, records and random generator give the same results.  It handles only tasks that a recipe
-matches (see `cupilot.expert.matching`), and writes only float32 kernels.
+matches (see `cupilot.expert.matching`); its kernels read and write floating tensors of 32 or 16 bits.
 """
 
 from __future__ import annotations

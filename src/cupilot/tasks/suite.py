@@ -42,7 +42,12 @@ class Model(_Model):
 
 
 def get_inputs():
-    values = _get_inputs()
+    before = _torch.get_default_dtype()
+    _torch.set_default_dtype(_torch.{type})  # large tensors are not made twice
+    try:
+        values = _get_inputs()
+    finally:
+        _torch.set_default_dtype(before)
     return [v.to(_torch.{type}) if _torch.is_tensor(v) and v.is_floating_point() else v for v in values]
 """
 _NUMBERED = re.compile(r"(\d{1,12})_.+")

@@ -9,6 +9,7 @@ from cupilot.expert.form import Form, Graph, described
 from cupilot.expert.forms import reduction
 from cupilot.expert.forms._fused import Operand, behind, complete
 from cupilot.expert.pointwise import Pointwise, chain
+from cupilot.expert.storage import C_TYPES
 
 FACTS = reduction.FACTS
 
@@ -41,7 +42,10 @@ def read(graph: Graph) -> Form | str:
     if steps is None or matrix == vector or not complete(graph, used, main.operands) or 0 in (*left, *right):
         return ""
     code = {
-        "operands": (Operand("x"), Operand("x1", line=True)),
+        "operands": (
+            Operand("x", C_TYPES[graph.spec(matrix).dtype]),
+            Operand("x1", C_TYPES[graph.spec(vector).dtype], line=True),
+        ),
         "before": Pointwise(("const float v1 = x * x1;",), "v1", "x * x1"),
         "pointwise": chain(steps, {main.name: "x"}),
         "sizes": {"outer": rows, "length": length, "inner": inner, "shape": shape},
