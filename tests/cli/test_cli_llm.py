@@ -75,7 +75,7 @@ def test_a_move_without_a_card_that_paid_is_a_card_in_later_runs(cli: Cli, model
     with open_pool(Path("pool.sqlite"), seed=False) as pool:
         assert [sorted(record.strategy.cards) for record in pool.records()] == [["vector"]]
     assert cli("optimize", "other.py", *SMALL, "--out", "one").status == 0
-    shown = "- vector(width=4): Vector. Relieves dram. Vector. Part of strategies that gained up to 5.00x on relu."
+    shown = "Vector. Relieves dram. Vector. Part of strategies that gained up to 5.00x over plain kernels on relu."
     assert all(shown in prompt for prompt in model.prompts("manager"))
     assert len(model.prompts("manager")) >= 2
 

@@ -156,7 +156,7 @@ def make_server(command: Sequence[str], root: Path) -> MCPServer[None]:
         task: TaskText, context: Context, kernel: MaybeKernelText = "", device: Device = DEVICE,
         precision: Precision = "fp32", entry: Entry = "forward", args: Arguments = "", timeout_s: Seconds = 60.0,
     ) -> RooflineAnswer:  # fmt: skip
-        """What is the lower bound of a task's time on a device, what binds it, and how close does a kernel come?"""
+        """What is the least attainable time of a task on a device, what binds it, and how close does a kernel come?"""
         return await ask(
             RooflineAnswer, context, "roofline", kernel, needed(task, "task"), device=device,
             precision=precision, entry=entry, args=args, timeout_s=timeout_s,

@@ -38,10 +38,11 @@ def _card(name: str, records: Sequence[PoolRecord]) -> Card:
     title = name.replace("-", " ").capitalize()
     tasks = ", ".join(sorted({record.task for record in records})[:MOST_TASKS])
     told = " ".join(reason if reason.endswith((".", "!", "?")) else f"{reason}." for reason in reasons[:MOST_REASONS])
+    gain = f"{records[0].gain:.2f}x over plain kernels"
     return Card(
         name=name,
         title=title,
-        text=f"{told or title + '.'} Part of strategies that gained up to {records[0].gain:.2f}x on {tasks}.",
+        text=f"{told or title + '.'} Part of strategies that gained up to {gain} on {tasks}.",
         zones=tuple(zone for zone in ZONES if any(record.zone == zone for record in records)),
         relieves=tuple(limit for limit in LIMITS if any(record.limit == limit for record in records)),
         parameters=_parameters([dict(move.parameters) for move in moves]),
