@@ -59,6 +59,9 @@ class FakeExpert:
     def align(self, brief: Any, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Strategy:
         return strategy
 
+    def read(self, brief: Any, kernel: Kernel, evaluation: Evaluation) -> Strategy:
+        return Strategy()
+
     def revise(self, brief: Any, kernel: Kernel, strategy: Strategy, evaluation: Evaluation) -> Failure:
         return Failure("revise", "given-up", "nothing to repair")
 

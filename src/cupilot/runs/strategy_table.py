@@ -125,7 +125,7 @@ class TableEvaluator:
         return [replace(entry, moves=moves_text(one)) for one, entry in zip(strategies, found, strict=True)]
 
     def _together(self, kernels: list[Kernel]) -> list[TableEntry] | None:
-        """All of them in one build and one process; None when anything went wrong."""
+        """All of them in one build, and in one process unless one of them fails; None when they cannot be built."""
         built = self._device.build(put_together(kernels))
         arguments = [bound_arguments(kernel, self._task) for kernel in kernels]
         if isinstance(built, Failure) or any(isinstance(each, Failure) for each in arguments):
@@ -135,10 +135,11 @@ class TableEvaluator:
             for number, kernel in enumerate(kernels)
             for call in self._calls(kernel, f"{arguments[number]}, {number}")
         ]
-        outcomes = self._device.run(built, calls, TIMEOUT_S)
-        if any(isinstance(outcome, Failure) for outcome in outcomes):
-            return None
         each = len(calls) // len(kernels)
+        groups = [calls[place : place + each] for place in range(0, len(calls), each)]
+        outcomes = self._device.run(built, calls, TIMEOUT_S)
+        if any(isinstance(outcome, Failure) for outcome in outcomes):  # it may have ended the process for all
+            return [self._judged(self._device.run(built, group, TIMEOUT_S)) for group in groups]
         return [self._judged(outcomes[place : place + each]) for place in range(0, len(calls), each)]
 
     def _alone(self, kernel: Kernel) -> TableEntry:
