@@ -90,7 +90,8 @@ def test_a_dry_run_says_what_it_may_cost_and_begins_nothing(cli: Cli) -> None:
     ran = cli("optimize", "relu.py", "--estimate", "--model", "ollama/qwen", "--population", "4", "--generations", "2")
     assert ran.status == 0
     rows = {line.split("  ")[0].strip(): line for line in ran.out.splitlines()}
-    assert rows["translator: write"].split()[2] == "8", "four first strategies and two children in two generations"
+    written = rows["translator: write"].split()[2]
+    assert written == "40", "four first strategies and two children in two generations, each in up to five turns"
     assert rows["revisor: repair"].split()[2] == "8"
     assert "at most 0.00 USD" in ran.out
     assert "nothing is spent" in cli("optimize", "relu.py", "--estimate").out

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +17,9 @@ from test_cli_llm import SMALL, SOURCE, Willing
 from cupilot.contracts import Reply, Request, ToolCall
 from cupilot.errors import ModelError
 from cupilot.evolution.store import open_store
+from cupilot.llm import open_agent
 from cupilot.runs import agents
+from cupilot.sandbox.confine import landlock_version
 
 Cli = Callable[..., SimpleNamespace]
 
@@ -115,3 +119,33 @@ def test_one_turn_is_the_old_way(cli: Cli, model: Trying) -> None:
     assert all(request.schema for request in model.requests)
     assert not any(tools for _, tools in evaluated("here"))
     assert "tools: " not in ran.out
+
+
+STAND_IN = Path(__file__).parents[1] / "mcp_server" / "stand_in_agent.py"
+
+
+@pytest.mark.skipif(not landlock_version(), reason="the kernel does not offer Landlock")
+def test_a_coding_agent_writes_the_kernels_of_a_run(cli: Cli, model: Trying, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in speaks MCP with our server, whose tools are this run's."""
+    pytest.importorskip("mcp", reason="needs cupilot[mcp]")
+    Path("agent.toml").write_text(
+        f'title = "Stand-in"\ndocumented = "tests"\nnetwork = false\nreadable = ["{STAND_IN.parent}"]\n'
+        'reply = "result"\n'
+        f'command = ["{sys.executable}", "{STAND_IN}", "check 3,check 4,submit"]\n'
+        '[[files]]\npath = "$folder/mcp.json"\nwhen = "tools"\n'
+        'text = \'{"mcpServers": {"cupilot": {"command": "$program", "args": $arguments}}}\'\n'
+    )
+    opened = agents._open_model
+
+    def by_name(name: str, *rest: Any) -> Any:
+        return open_agent(name, keys={}) if name.startswith("agent/") else opened(name, *rest)
+
+    monkeypatch.setattr(agents, "_open_model", by_name)
+    chosen = ("--role-model", "translator=agent/agent.toml", "--population", "1", "--in-flight", "1")
+    ran = cli("optimize", "relu.py", *SMALL, *chosen, "--out", "here")
+    assert ran.status == 0, ran.err
+    assert ("4", ["check", "check", "submit"]) in evaluated("here")
+    line = next(line for line in ran.out.splitlines() if line.startswith("tools: "))
+    dialogues = int(re.findall(r"in (\d+) dialogues", line)[0])
+    assert f"(check {2 * dialogues}, submit {dialogues})" in line
+    assert Path("here/best.cu").read_text().endswith("// version 4\n")

@@ -11,7 +11,7 @@ import pytest
 
 from cupilot.errors import MissingExtra, MissingKey, UserError
 from cupilot.llm import key_names, open_model, providers
-from cupilot.llm.providers import RESPONSE_FORMATS, parse_model_name
+from cupilot.llm.providers import RESPONSE_FORMATS, parse_model_name, without_address
 
 EXPECTED = {
     "openai", "deepseek", "openrouter", "gemini", "anthropic", "vllm", "ollama", "llamacpp", "lmstudio", "local",
@@ -106,3 +106,8 @@ def test_the_table_of_prices_knows_the_paid_providers() -> None:
     for provider in providers().values():
         if provider.prices not in ("", "free"):
             assert find(None, provider.prices, None) is not None
+
+
+def test_recordings_do_not_have_the_address() -> None:
+    assert without_address("local/reader@http://127.0.0.1:1/v1") == parse_model_name("local/reader@http://h/v1").name
+    assert without_address("openrouter/a/b@2026-01-01") == "openrouter/a/b@2026-01-01"

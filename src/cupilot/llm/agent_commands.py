@@ -197,13 +197,21 @@ class CodingAgentModel:
             return f"{self.name}: it did not end within {self._timeout_s:g} s"
         if ended.excess:
             return f"{self.name}: it {ended.excess}"
-        lines = ended.output.strip().splitlines()
-        last = re.sub(r"[^\x20-\x7e\xa0-\U0010ffff]+", " ", lines[-1])[:QUOTED_CHARACTERS] if lines else ""
+        last = re.sub(r"[^\x20-\x7e\xa0-\U0010ffff]+", " ", self._last_words(ended.output))[:QUOTED_CHARACTERS]
         for key in self._keys.values():
             last = last.replace(key, "[key]")
         if ended.status:
             return f"{self.name}: it ended with status {ended.status}" + (f": {last}" if last else "")
         return f"{self.name}: it {otherwise}"
+
+    def _last_words(self, output: str) -> str:
+        """What it says itself in its JSON, or else its last line."""
+        for path in filter(None, (self._agent.reply, "error.message")):
+            said = _at(_printed_object(output, path), path)
+            if isinstance(said, str) and said.strip():
+                return said.strip()
+        lines = output.strip().splitlines()
+        return lines[-1] if lines else ""
 
 
 class _Run:

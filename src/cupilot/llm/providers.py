@@ -19,6 +19,9 @@ from cupilot.records import from_plain
 
 RESPONSE_FORMATS = ("json_schema", "json_object", "none")
 
+# only before a URL: some providers have names such as model@date
+_ADDRESS = re.compile(r"@(?=https?://)")
+
 
 @dataclass(frozen=True)
 class Provider:
@@ -65,8 +68,7 @@ def parse_model_name(name: str, base_url: str | None = None) -> ModelChoice:
     known = providers()
     if provider_name not in known:
         raise UserError(f"unknown provider {provider_name!r} in {name!r}; known are {', '.join(known)}")
-    # only before a URL: some providers have names such as model@date
-    model, *urls = re.split(r"@(?=https?://)", rest, maxsplit=1)
+    model, *urls = _ADDRESS.split(rest, maxsplit=1)
     if not slash or not model:
         raise UserError(f"{name!r} names no model; write {provider_name}/NAME")
     provider = known[provider_name]
@@ -75,6 +77,11 @@ def parse_model_name(name: str, base_url: str | None = None) -> ModelChoice:
         hint = f"write {provider_name}/{model}@http://HOST:PORT/v1" if not url else f"{url!r} is not a web address"
         raise UserError(f"{name!r} needs the address of a server: {hint}")
     return ModelChoice(provider_name, provider, model, url)
+
+
+def without_address(name: str) -> str:
+    """The name as recordings have it."""
+    return _ADDRESS.split(name, maxsplit=1)[0]
 
 
 def key_names() -> tuple[str, ...]:

@@ -81,12 +81,12 @@ def open_agents(
 
 
 def _open_model(name: str, task: str, keys: Mapping[str, str], replay: Path | None, opened: ExitStack) -> Model:
-    from cupilot.llm import LabelledReplay, Replay, SqliteCallLog, is_agent, open_agent, open_model
+    from cupilot.llm import LabelledReplay, Replay, SqliteCallLog, is_agent, open_agent, open_model, without_address
 
     if replay is not None:
         recorded = SqliteCallLog(replay / FILE, readonly=True)
         opened.callback(recorded.close)
-        return Replay(recorded, name)
+        return Replay(recorded, without_address(name))
     if name.startswith(REPLAY):
         return LabelledReplay(transcript(Path(name.removeprefix(REPLAY)), task), name)
     if is_agent(name):
