@@ -160,10 +160,10 @@ def test_a_replay_is_a_search(table: Table) -> None:
 def test_code_is_crossed_by_chance() -> None:
     deck = load_deck()
     parents = [
-        parse(text, deck) for text in ("vector-load(width=4)\nunroll(factor=2)", "vector-load(width=2)\ngrid-stride")
+        parse(text, deck) for text in ("vector-load(bytes=16)\nunroll(factor=2)", "vector-load(bytes=8)\ngrid-stride")
     ]
     children = [by_chance(parents, Random(seed)) for seed in range(40)]
-    assert {child.move("vector-load").get("width") for child in children} == {2, 4}  # type: ignore[union-attr]
+    assert {child.move("vector-load").get("bytes") for child in children} == {8, 16}  # type: ignore[union-attr]
     assert {len(child.moves) for child in children} == {1, 2, 3}
 
 
