@@ -115,7 +115,7 @@ class ReplayAgents:
     def generate(self, brief: Brief) -> Kernel:
         return write(Strategy())
 
-    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec) -> Guidance:
+    def foresee(self, task: Task, evaluation: Evaluation, spec: GpuSpec, kernel: Kernel | None = None) -> Guidance:
         entry = self._table.entries[evaluation.kernel]
         return Guidance(entry.zone, entry.aim, entry.headroom, "")
 
