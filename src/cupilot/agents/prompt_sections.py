@@ -18,8 +18,8 @@ from cupilot.agents.templates import one_line, render_item
 from cupilot.agents.token_budget import Section, lines_of, shortened
 from cupilot.contracts import Brief
 from cupilot.errors import DataError
+from cupilot.evaluation.launch_text import profile_lines, summary_lines
 from cupilot.evaluation.launch_view import ProfileView, modelled_view
-from cupilot.evaluation.profile_text import profile_lines, summary_lines
 from cupilot.gpu.roofline import ceilings
 from cupilot.languages import find_language, language_of
 from cupilot.numbers import duration, ratio

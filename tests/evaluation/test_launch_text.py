@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cupilot.evaluation.launch_text import DETAILED, profile_lines, summary_lines
 from cupilot.evaluation.launch_view import ProfileView, modelled_view, occupancy_text, plural, residence, time_parts
-from cupilot.evaluation.profile_text import DETAILED, profile_lines, summary_lines
 from cupilot.gpu import load_spec
 from cupilot.records import Counter, Kernel, Launch, LineCost, MemoryOperation, Profile, Resources
 from cupilot.testing.samples import TASK
