@@ -92,7 +92,7 @@ def test_a_dry_run_says_what_it_may_cost_and_begins_nothing(cli: Cli) -> None:
     rows = {line.split("  ")[0].strip(): line for line in ran.out.splitlines()}
     written = rows["translator: write"].split()[2]
     assert written == "40", "four first strategies and two children in two generations, each in up to five turns"
-    assert rows["revisor: repair"].split()[2] == "8"
+    assert rows["revisor: repair"].split()[2] == "40"
     assert "at most 0.00 USD" in ran.out
     assert "nothing is spent" in cli("optimize", "relu.py", "--estimate").out
     assert not Path("runs").exists()
