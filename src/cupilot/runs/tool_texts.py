@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cupilot.contracts import Device
 from cupilot.errors import DataError
-from cupilot.evaluation.profile_text import profile_lines
+from cupilot.evaluation.launch_text import profile_lines
 from cupilot.evaluation.profiling import profiled
 from cupilot.gpu import GpuSpec, occupancy
 from cupilot.numbers import duration, percent, ratio
