@@ -280,3 +280,14 @@ def test_types_that_a_module_names_do_not_round_the_reference(task_file) -> None
     expected = (torch.softmax(exact, -1) * exact).numpy()
     np.testing.assert_allclose(case.expected[0], expected, rtol=1e-13)
     assert str(case.native[0].dtype) == "bfloat16"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_pytorch_lacks_in_16_bits_on_a_cpu_is_done_in_float32(task_file, dtype: str) -> None:
+    path = task_file(
+        "def forward(self, x):\n    return torch.nn.functional.avg_pool3d(x, 2)",
+        f"torch.randn(2, 3, 8, 8, 8).to(torch.{dtype})",
+    )
+    case = make_case(load_task(path), "normal", seed=4)
+    assert str(case.native[0].dtype) == dtype
+    np.testing.assert_allclose(case.native[0].astype(np.float64), case.expected[0], rtol=2.0**-8, atol=1e-3)
