@@ -17,7 +17,7 @@ from test_cli_llm import SMALL, SOURCE, Willing
 from cupilot.contracts import Reply, Request, ToolCall
 from cupilot.errors import ModelError
 from cupilot.evolution.store import open_store
-from cupilot.llm import open_agent
+from cupilot.llm import open_agent, role_of
 from cupilot.runs import agents
 from cupilot.sandbox.confine import landlock_version
 
@@ -28,6 +28,7 @@ class Trying(Willing):
     """Checks a first version, submits a wider one; ``lives`` is how many requests it answers."""
 
     lives = 10**9
+    moves: tuple[dict[str, str], ...] = ()
 
     def complete(self, request: Request) -> Reply:
         if len(self.requests) >= self.lives:
@@ -39,7 +40,10 @@ class Trying(Willing):
         # the numbers of one sample are its own: 10, 11, then 20, 21
         number = 10 * (request.sample + 1) + min(turn, 1)
         call = ("check", "submit")[min(turn, 1)]
-        calls = (ToolCall(call, json.dumps({"code": f"{SOURCE}{number}\n"}), f"c{turn}"),)
+        given: dict[str, Any] = {"code": f"{SOURCE}{number}\n"}
+        if call == "submit" and self.moves:
+            given["moves"] = self.moves
+        calls = (ToolCall(call, json.dumps(given), f"c{turn}"),)
         return Reply("", 1000, 100, self.name, calls=calls)
 
 
@@ -80,6 +84,36 @@ def test_only_submissions_are_individuals_and_tools_are_counted_and_shown(cli: C
     report = json.loads(Path("here/result.json").read_text())
     assert report["tools"]["dialogues"] == count
     assert report["evaluations"] == len(found)
+
+
+def questions_about_code(model: Trying) -> int:
+    """Requests with the prompt `translator_align`."""
+    schemas = [one.schema for one in model.requests if role_of(one) == "translator" and one.schema]
+    return sum(set(json.loads(schema)["properties"]) == {"moves", "text"} for schema in schemas)
+
+
+def strategies(folder: str) -> list[list[str]]:
+    """The cards of each candidate that was written in a dialogue."""
+    store = open_store(Path(folder))
+    found = [sorted(one.strategy.cards) for one in store.individuals() if one.turns]
+    store.close()
+    return found
+
+
+def test_moves_that_come_with_a_submission_are_stored_and_not_asked_for(cli: Cli, model: Trying) -> None:
+    model.moves = (
+        {"move": "straight-copy", "quote": "torch::Tensor forward(torch::Tensor x) { return x; }"},
+        {"move": "split-loop", "quote": "a line that is not there"},
+    )
+    assert cli("optimize", "relu.py", *SMALL, "--out", "told").status == 0
+    told = strategies("told")
+    assert told
+    assert all(cards == ["straight-copy"] for cards in told)
+    assert questions_about_code(model) == 0
+
+    model.moves = ()
+    assert cli("optimize", "relu.py", *SMALL, "--out", "asked").status == 0
+    assert questions_about_code(model) == len(strategies("asked")) > 0
 
 
 def test_a_replay_and_a_resumed_run_ask_and_evaluate_nothing_again(

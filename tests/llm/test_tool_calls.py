@@ -184,6 +184,14 @@ def test_anthropic_gets_all_answers_in_one_message(anthropic: Any) -> None:
 # --- as text ---------------------------------------------------------------------------------
 
 
+def test_the_fields_of_an_array_are_described_in_text() -> None:
+    fields = {"move": {"type": "string", "description": "a move"}, "quote": {"type": "string", "description": "a line"}}
+    moves = {"type": "array", "description": "the moves", "items": {"type": "object", "properties": fields}}
+    tool = ToolSpec("submit", "Hands in.", json.dumps({"type": "object", "properties": {"moves": moves}}))
+    system = without_tools(replace(ASKED, tools=(tool,))).messages[0].text
+    assert "  - `moves`: the moves; an array of objects with\n    - `move`: a move\n    - `quote`: a line\n" in system
+
+
 def test_a_conversation_with_calls_becomes_one_in_text() -> None:
     plain = without_tools(LATER)
     assert plain.tools == ()
@@ -202,9 +210,10 @@ def test_a_conversation_with_calls_becomes_one_in_text() -> None:
         ('<think>maybe {"tool": "submit"}</think>{"tool": "compile"}', "compile", {}),
         ('First\n```json\n{"tool": "compile"}\n```\nthen\n```json\n{"tool": "submit"}\n```', "compile", {}),
         ("```cuda\nint x;\n```", "submit", {"code": "int x;\n", "notes": ""}),
+        ('{"code": "x", "moves": [{"move": "m"}]}', "submit", {"code": "x", "notes": "", "moves": [{"move": "m"}]}),
     ],
 )
-def test_an_action_is_found_however_it_is_written(text: str, name: str, arguments: dict[str, str]) -> None:
+def test_an_action_is_found_however_it_is_written(text: str, name: str, arguments: dict[str, Any]) -> None:
     (call,) = calls_in(text, TOOLS)
     assert (call.name, json.loads(call.arguments)) == (name, arguments)
 

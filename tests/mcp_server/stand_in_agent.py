@@ -18,6 +18,7 @@ from typing import Any
 from mcp import Client, StdioServerParameters, stdio_client
 
 KERNEL = "__global__ void k() {}\ntorch::Tensor forward(torch::Tensor x) { return x; }\n// version "
+MOVES = [{"move": "straight-copy", "quote": "{ return x; }"}]
 
 
 async def use(does: list[str]) -> list[str]:
@@ -34,6 +35,9 @@ async def use(does: list[str]) -> list[str]:
             if step.startswith(("compile", "check", "submit")):
                 name, _, number = step.partition(" ")
                 await call(name, **({"code": f"{KERNEL}{number}\n"} if number else {}))
+            elif step == "report":
+                await call("submit", moves=["straight-copy"])
+                await call("submit", moves=MOVES, notes="it returns x")
             elif step == "give_up":
                 await call("give_up", reason="it cannot work")
             elif step == "loop":

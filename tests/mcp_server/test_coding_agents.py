@@ -13,14 +13,20 @@ from typing import Any
 import pytest
 from stand_in_agent import KERNEL
 
+from cupilot.agents.alignment import Report
 from cupilot.agents.dialogue import Dialogue
-from cupilot.contracts import Message, Reply, Request, ToolAnswer, ToolSpec, works_alone
+from cupilot.agents.replies import ObservedMove
+from cupilot.contracts import Device, Message, Reply, Request, ToolAnswer, ToolSpec, works_alone
 from cupilot.errors import ModelError, UserError
 from cupilot.llm import CappedModel, Recorder, Replay, SqliteCallLog, Usage, coding_agents, open_agent
 from cupilot.llm.tool_socket import ToolClient, ToolSocket
-from cupilot.records import Failure, Kernel, ToolBudget, ToolUse, Turn
-from cupilot.runs.kernel_tools import NAMES, SPECS
+from cupilot.records import Evaluation, Failure, Kernel, ToolBudget, ToolUse, Turn
+from cupilot.records.request import ONLY_BUILT
+from cupilot.runs.kernel_tools import NAMES, SPECS, KernelTools
+from cupilot.runs.tool_texts import ToolTexts
 from cupilot.sandbox.confine import landlock_version
+from cupilot.strategies import load_deck
+from cupilot.testing.samples import TASK
 
 AGENT = Path(__file__).with_name("stand_in_agent.py")
 REQUEST = Request((Message("system", "# role: translator\nYou write kernels."), Message("user", "Task: relu")))
@@ -120,6 +126,30 @@ def test_an_agent_gives_up_with_a_reason(agent: Callable[..., Any]) -> None:
     found, _ = played(agent("give_up"))
     assert isinstance(found, Failure)
     assert (found.kind, found.message) == ("given-up", "it cannot work")
+
+
+def test_what_an_agent_reports_is_passed_on_and_replayed(
+    agent: Callable[..., Any], device: Device, tmp_path: Path
+) -> None:
+    """With the tools of a run; moves that cannot be read are refused first."""
+    log, model = SqliteCallLog(tmp_path / "run.sqlite"), agent("compile 1,report")
+    reports = []
+    for asked in (Recorder(model, log), Replay(log, model.name)):
+        dialogue = Dialogue(asked, REQUEST, real_tools(device), "translator", "translate")
+        assert dialogue.run() == Kernel(f"{KERNEL}1\n")
+        assert [use.tool for turn in dialogue.tools.turns for use in turn.uses] == ["compile", "submit", "submit"]
+        refused, taken = (turn.uses[0].outcome for turn in dialogue.tools.turns[1:3])
+        assert refused.startswith("not called: Entry 1 of `moves` has to be an object")
+        assert taken.endswith("; it returns x")
+        reports.append(dialogue.report)
+    assert reports == [Report((ObservedMove("straight-copy", "{ return x; }"),), "it returns x")] * 2
+
+
+def real_tools(device: Device) -> KernelTools:
+    def evaluate(kernel: Kernel, *, only_build: bool = False, wait_s: float | None = None) -> Evaluation:
+        return Evaluation(kernel.digest, "relu", "sample", failure=Failure("build", ONLY_BUILT, "it compiles"))
+
+    return KernelTools(evaluate, ToolTexts(TASK, device, load_deck()), ToolBudget())
 
 
 def test_the_best_kernel_is_handed_in_when_an_agent_ends_without_a_submission(agent: Callable[..., Any]) -> None:

@@ -79,7 +79,7 @@ def test_tools_and_mistakes(installed: Path) -> None:
         assert listed["cards"]
         assert all("shared" in card["relieves"] for card in listed["cards"])
         (card,) = (await answer(client, "strategies", card="vector-load"))["cards"]
-        assert "four floats per instruction" in card["text"]
+        assert "16 or 8 bytes per instruction" in card["text"]
         assert "no card 'vektor-load'; did you mean vector-load" in await mistake(
             client, "strategies", card="vektor-load"
         )

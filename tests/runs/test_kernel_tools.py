@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,7 +113,9 @@ def test_every_tool_has_a_schema_and_a_description() -> None:
     for spec in SPECS:
         schema = json.loads(spec.parameters)
         assert schema["additionalProperties"] is False
-        assert all(value["type"] == "string" and value["description"] for value in schema["properties"].values())
+        for name, value in schema["properties"].items():
+            assert value["type"] == ("array" if name == "moves" else "string")
+            assert value["description"]
 
 
 def test_code_is_given_once_and_then_is_the_current_kernel(tools: KernelTools, evaluate: Counting) -> None:
@@ -147,6 +150,8 @@ def test_the_best_is_the_fastest_that_was_right_and_then_the_last_that_may_be(to
     [
         ("delete", {}, "There is no tool 'delete'; there are compile, check"),
         ("card", {}, "`card` needs the argument `name`"),
+        ("check", {"moves": []}, "`check` has no argument `moves`"),
+        ("submit", {**code("fast"), "moves": ["unroll"]}, "Entry 1 of `moves` has to be an object"),
         ("check", {"code": 3}, "The argument `code` has to be a string"),
         ("check", {"kernel": "x"}, "`check` has no argument `kernel`; it has code"),
         ("check", {"code": "hello"}, "The code cannot be used"),
@@ -155,7 +160,7 @@ def test_the_best_is_the_fastest_that_was_right_and_then_the_last_that_may_be(to
     ],
 )
 def test_a_wrong_call_is_answered_with_what_is_wrong(
-    tools: KernelTools, evaluate: Counting, name: str, arguments: dict[str, str], says: str
+    tools: KernelTools, evaluate: Counting, name: str, arguments: dict[str, Any], says: str
 ) -> None:
     answer = tools.call(name, arguments)
     assert says in answer.text
@@ -173,6 +178,14 @@ def test_a_fenced_file_is_unpacked(tools: KernelTools) -> None:
     given = tools.call("submit", {"code": f"```cuda\n{code('fast')['code']}```"}).submitted
     assert given is not None
     assert given.source == code("fast")["code"]
+
+
+def test_a_submission_has_what_its_writer_reports(tools: KernelTools) -> None:
+    moves = [{"move": "unroll(factor=4)", "quote": "return x;"}, {"move": "no-such-move"}]
+    answer = tools.call("submit", {**code("fast"), "moves": moves, "notes": "unrolled"})
+    assert answer.moves == (("unroll(factor=4)", "return x;"), ("no-such-move", ""))
+    assert answer.notes == "unrolled"
+    assert answer.submitted is not None
 
 
 def test_device_seconds_are_counted_once_for_each_evaluation_and_end_at_the_budget(

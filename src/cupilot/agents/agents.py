@@ -30,7 +30,7 @@ from cupilot.agents.replies import (
 )
 from cupilot.agents.reply_parsing import REASON_CHARACTERS, ReadStrategy, distinct, parse_kernel, parse_strategy
 from cupilot.agents.templates import one_line
-from cupilot.contracts import Brief, Model, Revision
+from cupilot.contracts import Brief, Model, Revision, Tools
 from cupilot.errors import ModelError
 from cupilot.gpu.spec import GpuSpec
 from cupilot.llm import Unparsable
@@ -147,7 +147,7 @@ class LlmAgents:
         context = self._context(brief, strategy=strategy)
         values: dict[str, Any] = {"has_kernel": context.kernel is not None, "crossing": len(brief.parents) > 1}
         if brief.tools is not None and self._client.has_room_for_tools:
-            return self._client.use_tools("translator_write", context, brief.tools, "translate", **values)
+            return self._use_tools("translator_write", context, brief.tools, "translate", **values)
         found = self._ask("translator_write", context, KernelReply, **values)
         if isinstance(found, Failure):
             return replace(found, stage="translate")
@@ -182,7 +182,7 @@ class LlmAgents:
         context = PromptContext(brief, self._deck, kernel, evaluation, strategy)
         failed = evaluation.failure is not None
         if brief.tools is not None and self._client.has_room_for_tools:
-            written = self._client.use_tools("revisor_repair", context, brief.tools, "revise", failed=failed)
+            written = self._use_tools("revisor_repair", context, brief.tools, "revise", failed=failed)
             return written if isinstance(written, Failure) else Revision(written, strategy)
         found = self._ask("revisor_repair", context, RepairReply, failed=failed)
         if isinstance(found, Failure):
@@ -208,6 +208,15 @@ class LlmAgents:
     def _read(self, reply: StrategyReply, brief: Brief) -> ReadStrategy:
         text = f"{reply.text} {reply.reason}".strip()
         return parse_strategy(reply.moves, text, self._deck, brief.spec, brief.task.precision)
+
+    def _use_tools(
+        self, prompt: str, context: PromptContext, tools: Tools, stage: str, **values: Any
+    ) -> Kernel | Failure:
+        """The kernel that a dialogue ends with; what its writer reports of it is kept."""
+        written, report = self._client.use_tools(prompt, context, tools, stage, **values)
+        if isinstance(written, Kernel) and report is not None:
+            self._reports.keep(context.brief, written, report)
+        return written
 
     def _ask(
         self,

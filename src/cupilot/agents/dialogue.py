@@ -12,6 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from cupilot.agents.alignment import Report
+from cupilot.agents.replies import ObservedMove
 from cupilot.agents.templates import one_line, render_macro
 from cupilot.contracts import (
     AgentModel,
@@ -39,7 +41,7 @@ LEFT_OUT = "[left out for length]"
 
 @dataclass
 class Dialogue:
-    """One dialogue; `run` carries it out once.
+    """One dialogue; `run` carries it out once, and then ``report`` is what the writer says of a submitted kernel.
 
     ``stage`` is that of a failure without a kernel.  ``window_tokens`` bounds a request: of a longer conversation, the
     oldest code and answers are left out.
@@ -53,6 +55,7 @@ class Dialogue:
     window_tokens: int = CONVERSATION_TOKENS
     tokens: int = 0
     empty: int = 0
+    report: Report | None = None
     seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     messages: list[Message] = field(default_factory=list)
 
@@ -87,8 +90,8 @@ class Dialogue:
             self.tools.record(turn)
         for call in reply.calls or calls_in(reply.text[:READ_CHARACTERS], self.tools.specs):
             answer, _ = self._call(call, reply)
-            if answer.submitted is not None:
-                return answer.submitted
+            if (kernel := self._submitted(answer)) is not None:
+                return kernel
             if answer.given_up:
                 return Failure(self.stage, "given-up", one_line(answer.given_up))
         return self._end("the agent ended without a submission", "no-submission")
@@ -112,7 +115,7 @@ class Dialogue:
             answer, remark = self._call(call, reply)
             uses.append(answer.use)
             answers.append((call, f"{answer.text}\n{remark}".strip()))
-            ended = answer.submitted
+            ended = self._submitted(answer)
             if answer.given_up:
                 ended = Failure(self.stage, "given-up", one_line(answer.given_up))
             if remark and self.seen[self._signature(call, answer)] >= SAME_CALLS:
@@ -144,6 +147,11 @@ class Dialogue:
         signature = self._signature(call, answer)
         self.seen[signature] += 1
         return answer, render_macro("dialogue", "repeated", call.name) if self.seen[signature] > 1 else ""
+
+    def _submitted(self, answer: ToolAnswer) -> Kernel | None:
+        if answer.submitted is not None:
+            self.report = Report(tuple(ObservedMove(move, quote) for move, quote in answer.moves), answer.notes)
+        return answer.submitted
 
     @staticmethod
     def _signature(call: ToolCall, answer: ToolAnswer) -> tuple[str, str, str]:

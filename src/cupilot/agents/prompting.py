@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from cupilot.agents.alignment import Report
 from cupilot.agents.dialogue import CONVERSATION_TOKENS, Dialogue
 from cupilot.agents.prompt_sections import PromptContext, build_section
 from cupilot.agents.templates import render_block, render_file, render_section
@@ -116,8 +117,8 @@ class RoleClient:
 
     def use_tools(
         self, prompt: str, context: PromptContext, tools: Tools, stage: str, **values: Any
-    ) -> Kernel | Failure:
-        """The kernel that a dialogue with tools ends with, or why there is none."""
+    ) -> tuple[Kernel | Failure, Report | None]:
+        """The kernel that a dialogue with tools ends with, or why there is none; and the report of a submission."""
         role = prompt.partition("_")[0]
         room = None if self._prompt_tokens is None else int(self._prompt_tokens * FIRST_SHARE)
         request = build_request(prompt, context, room, self._reply_tokens, **values)
@@ -126,7 +127,8 @@ class RoleClient:
         request = replace(request, messages=(*before, replace(last, text=f"{last.text}\n\n{asked}")))
         model = _NotifyingModel(self._models[role], role, self._on_call)
         window = self._prompt_tokens or CONVERSATION_TOKENS
-        return Dialogue(model, request, tools, role, stage, window).run()
+        dialogue = Dialogue(model, request, tools, role, stage, window)
+        return dialogue.run(), dialogue.report
 
 
 _CURRENT = {True: "the kernel shown above", False: "none"}

@@ -7,10 +7,13 @@ text that has at least a device function and the entry.  Nothing of a reply is r
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from cupilot.agents.replies import ObservedMove
 from cupilot.agents.templates import one_line
 from cupilot.errors import DataError
 from cupilot.gpu.spec import GpuSpec
@@ -71,6 +74,29 @@ def reported_moves(moves: Iterable[str], deck: Deck) -> tuple[Move, ...]:
     for move in _read_moves(moves, deck, _Reading()):
         found.setdefault(move.card, move)
     return tuple(found.values())
+
+
+def parse_report(given: Any) -> tuple[ObservedMove, ...] | str:
+    """The moves, each with a quote, that a writer gives with a kernel; or a sentence that says what is wrong.
+
+    Whether they are moves of cards, and visible, is checked later.
+    """
+    if isinstance(given, str):  # some models write an array as text
+        try:
+            given = json.loads(given.strip() or "[]", strict=False)
+        except (ValueError, RecursionError):
+            return "`moves` has to be an array of objects, and is a text that is no JSON."
+    if given is None:
+        return ()
+    if not isinstance(given, list):
+        return "`moves` has to be an array of objects, each with `move` and `quote`."
+    for number, entry in enumerate(given, 1):
+        if not isinstance(entry, dict):
+            return f"Entry {number} of `moves` has to be an object with `move` and `quote`."
+        for key, value in (("move", entry.get("move")), ("quote", entry.get("quote") or "")):
+            if not isinstance(value, str):
+                return f"Entry {number} of `moves` needs `{key}`, a string."
+    return tuple(ObservedMove(entry["move"], entry.get("quote") or "") for entry in given[:MAX_MOVES])
 
 
 def parse_move(line: str, deck: Deck) -> Move | None:

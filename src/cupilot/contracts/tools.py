@@ -35,13 +35,17 @@ class ToolCall:
 class ToolAnswer:
     """What a tool answers; ``use`` is for the record.
 
-    ``submitted`` ends the dialogue with a kernel, ``given_up`` ends it with the reason why there is none.
+    ``submitted`` ends the dialogue with a kernel, ``given_up`` ends it with the reason why there is none.  ``moves``
+    and ``notes`` are what the writer reports of a submitted kernel: each move with a line of the source that shows it,
+    and what was done.
     """
 
     text: str
     use: ToolUse
     submitted: Kernel | None = None
     given_up: str = ""
+    moves: tuple[tuple[str, str], ...] = ()
+    notes: str = ""
 
 
 class Tool(Protocol):

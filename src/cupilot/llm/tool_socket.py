@@ -63,7 +63,10 @@ class ToolSocket:
         if self.ended is None:
             return None
         if self.ended.submitted is not None:
-            return ToolCall(SUBMIT, json.dumps({"code": self.ended.submitted.source}))
+            moves = [{"move": move, "quote": quote} for move, quote in self.ended.moves]
+            said = {"notes": self.ended.notes, "moves": moves}
+            given = {name: value for name, value in said.items() if value}
+            return ToolCall(SUBMIT, json.dumps({"code": self.ended.submitted.source, **given}))
         return ToolCall(GIVE_UP, json.dumps({"reason": self.ended.given_up}))
 
     def _accept(self) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,8 +49,17 @@ def without_tools(request: Request) -> Request:
 
 def _described(tool: ToolSpec) -> dict[str, Any]:
     properties = json.loads(tool.parameters).get("properties", {})
-    arguments = [(name, value.get("description", "")) for name, value in properties.items()]
+    arguments = [(name, _meaning(value)) for name, value in properties.items()]
     return {"name": tool.name, "description": tool.description, "arguments": arguments}
+
+
+def _meaning(schema: Mapping[str, Any]) -> str:
+    """What an argument is; of an array of objects, their fields too."""
+    text, fields = str(schema.get("description", "")), schema.get("items", {}).get("properties", {})
+    if not fields:
+        return text
+    named = "".join(f"\n    - `{name}`: {value.get('description', '')}" for name, value in fields.items())
+    return f"{text}; an array of objects with{named}"
 
 
 def _plain(message: Message) -> Message:
@@ -102,5 +111,6 @@ def _untold(data: dict[str, Any], names: Sequence[str]) -> tuple[ToolCall, ...]:
         return (ToolCall(GIVE_UP, json.dumps({"reason": reason})),)
     if isinstance(code, str) and code.strip() and SUBMIT in names:
         notes = str(data.get("notes") or reason)
-        return (ToolCall(SUBMIT, json.dumps({CODE: code, "notes": notes})),)
+        moves = {"moves": data["moves"]} if data.get("moves") else {}
+        return (ToolCall(SUBMIT, json.dumps({CODE: code, "notes": notes, **moves})),)
     return ()

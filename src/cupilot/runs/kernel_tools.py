@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from cupilot.agents.reply_parsing import parse_kernel
+from cupilot.agents.replies import REPORT, ObservedMove
+from cupilot.agents.reply_parsing import parse_kernel, parse_report
 from cupilot.contracts import ToolAnswer, ToolSpec
 from cupilot.errors import CupilotError
 from cupilot.llm.extract import unfenced
+from cupilot.llm.schema import schema_of
 from cupilot.records import Evaluation, Failure, Individual, Kernel, ToolBudget, ToolUse, Turn
 from cupilot.records.kernel import CUDA
 from cupilot.runs.tool_log import ToolRecord, tool_key
@@ -24,11 +26,13 @@ from cupilot.text import one_line
 
 OUTCOME_CHARACTERS = 160
 CODE = {"type": "string", "description": "the complete file; leave it out to use the one you gave last"}
+MOVES = {"type": "array", "description": REPORT, "items": json.loads(schema_of(ObservedMove))}
+KEPT = "The kernel was received: call `submit` again without `code`."
 NO_KERNEL = "There is no kernel yet: give the complete file as `code`."
 
 
-def _spec(tool: str, description: str, /, **properties: Mapping[str, str]) -> ToolSpec:
-    required = [key for key in properties if key not in ("code", "notes")]
+def _spec(tool: str, description: str, /, **properties: Mapping[str, Any]) -> ToolSpec:
+    required = [key for key in properties if key not in ("code", "notes", "moves")]
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     return ToolSpec(tool, description, json.dumps(schema))
 
@@ -57,7 +61,7 @@ SPECS = (
     ),
     _spec(
         "submit", "Hand in the kernel and end the work.",
-        code=CODE, notes={"type": "string", "description": "what was done, in a sentence or two"},
+        code=CODE, notes={"type": "string", "description": "what was done, in a sentence or two"}, moves=MOVES,
     ),
     _spec(
         "give_up", "End the work without a kernel, when the strategy cannot work here.",
@@ -145,7 +149,7 @@ class KernelTools:
         if not isinstance(kernel, Kernel):
             return self._refused(name, kernel)
         if name == "submit":
-            return self._submit(kernel, str(arguments.get("notes") or ""))
+            return self._submit(kernel, str(arguments.get("notes") or ""), arguments.get("moves"))
         return self._about(name, kernel)
 
     def _wrong(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -159,7 +163,8 @@ class KernelTools:
         for key, value in arguments.items():
             if key not in schema["properties"]:
                 return f"`{name}` has no argument `{key}`; it has {', '.join(schema['properties']) or 'none'}."
-            if not isinstance(value, str) and value is not None:
+            text = schema["properties"][key].get("type") != "array"
+            if text and not isinstance(value, str) and value is not None:
                 return f"The argument `{key}` has to be a string."
         return ""
 
@@ -178,11 +183,16 @@ class KernelTools:
             self._given.append(kernel)
         return kernel
 
-    def _submit(self, kernel: Kernel, notes: str) -> ToolAnswer:
+    def _submit(self, kernel: Kernel, notes: str, given: Any) -> ToolAnswer:
+        moves = parse_report(given)
+        if isinstance(moves, str):
+            return self._refused("submit", f"{moves} {KEPT}")
         known = self._known.get(kernel.digest)
         verdict = "not checked before" if known is None else known.use.outcome
         outcome = f"{verdict}; {one_line(notes)}" if notes.strip() else verdict
-        return ToolAnswer("", ToolUse("submit", outcome[:OUTCOME_CHARACTERS], kernel.digest), submitted=kernel)
+        use = ToolUse("submit", outcome[:OUTCOME_CHARACTERS], kernel.digest)
+        seen = tuple((one.move, one.quote) for one in moves)
+        return ToolAnswer("", use, submitted=kernel, moves=seen, notes=notes)
 
     def _card(self, name: str) -> ToolAnswer:
         text = self.texts.card(name)
