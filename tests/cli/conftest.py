@@ -88,7 +88,7 @@ class FakeEvaluator:
         )
 
 
-def _load_task(path: Path, precision: str = "fp32") -> Task:
+def _load_task(path: Path, precision: str = "fp32", change: object = None) -> Task:
     if not path.exists():
         raise TaskError(f"the task file {path} does not exist")
     return replace(TASK, name=path.stem, precision=precision)

@@ -122,7 +122,7 @@ def test_what_paid_for_other_operators_comes_behind_the_starting_points(guidance
     assert same(first, start)
     first = EXPERT.initialize(replace(brief(task, guidance=guidance), similar=(other, own)), 8, Random(2))[0]
     assert same(first, EXPERT.space(task).effective(own.strategy))
-    assert first.moves[0].reason == f"1.25x over its PyTorch on {own.task}"
+    assert first.moves[0].reason == f"gained 1.25x over PyTorch on {own.task}"
 
 
 def test_children_are_legal_and_new(task: Task, guidance: Guidance) -> None:

@@ -157,7 +157,8 @@ def test_nothing_but_a_language_knows_its_name() -> None:
 def test_agents_write_in_the_language_of_the_kernel_at_hand(toy: Language) -> None:
     parent = replace(INDIVIDUAL, kernel=make_kernel("scale 2\n"))
     context = PromptContext(Brief(TASK, SPEC, parents=(parent,)), load_deck(), parent.kernel, parent.evaluation)
-    system, user = (message.text for message in build_request("translator_write", context, has_kernel=True).messages)
+    request = build_request("translator_write", context, has_kernel=True, crossing=False)
+    system, user = (message.text for message in request.messages)
     assert "Write nothing but steps." in system
     assert "CUDA C++17" not in system
     assert "applied in order to every element of x." in user

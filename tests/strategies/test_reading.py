@@ -27,7 +27,7 @@ def test_parameters_are_read_where_the_code_shows_them() -> None:
     cards = [DECK["vector-load"], DECK["block-size"]]
     found = read_strategy(kernel, profile(512), cards)
     assert {(move.card, move.parameters) for move in found.moves} == {
-        ("vector-load", (("width", 2),)),
+        ("vector-load", (("bytes", 8),)),
         ("block-size", (("threads", 512),)),
     }
     assert all("not seen" not in move.reason for move in found.moves)

@@ -160,11 +160,10 @@ def checked_again(done: Mapping[int, BenchRow], bench: Bench, problem: SuiteTask
 
 def solve(bench: Bench, problem: SuiteTask, kind: Kind, search: Search) -> BenchRow:
     """A task that cannot even be loaded is a row as well."""
-    from cupilot.tasks.process import load_source, task_texts
+    from cupilot.tasks import load_task
 
     try:
-        text = task_texts(problem.path, kind.precision)[0]
-        task = load_source(replace(text, source=in_type(text.source, kind.dtype)))
+        task = load_task(problem.path, kind.precision, partial(in_type, dtype=kind.dtype))
     except CupilotError as error:
         return BenchRow(
             problem.number, problem.name, problem.category, False, None, None, None, kind.precision, None, 0, "",

@@ -29,13 +29,14 @@ def _seen(card: Card, code: str, profile: Profile | None, shared: Counter[str]) 
     assert evidence is not None
     own = [text for text in evidence.source if shared[text] == 1]
     matches = [found for text in own if (found := re.search(_capturing(text), code)) is not None]
+    choices = [choice for choice, text in evidence.by_choice if re.search(text, code) is not None]
     counted = profile is not None and any(profile.total(name) > 0 for name in evidence.counters)
-    if not matches and not counted:
+    if not matches and not choices and not counted:
         return None
     ratio, whole = evidence.ratio, profile.total(evidence.ratio.per) if profile is not None and evidence.ratio else 0.0
     if ratio is not None and profile is not None and whole > 0 and profile.total(ratio.counter) / whole > ratio.at_most:
         return None
-    read: dict[str, str] = {}
+    read = dict(choice.split("=", 1) for choice in reversed(choices))  # the first that is seen
     for found in matches:
         read |= {name: text for name, text in found.groupdict().items() if text is not None}
     if evidence.block_size and profile is not None and profile.launches:

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -68,17 +68,18 @@ page, would take longer than computing."""
 # --- tasks, as commands ask for them ----------------------------------------------------------------
 
 
-def load_task(path: Path, precision: str = "fp32") -> Task:
+def load_task(path: Path, precision: str = "fp32", change: Callable[[str], str] = str) -> Task:
     """The task in a KernelBench-form file; anything wrong is a `TaskError` in one sentence."""
-    return load_source(begin_task(path, precision))
+    return load_source(begin_task(path, precision, change))
 
 
-def begin_task(path: Path, precision: str = "fp32") -> TaskSource:
+def begin_task(path: Path, precision: str = "fp32", change: Callable[[str], str] = str) -> TaskSource:
     """The text of a task file, with what it imports from its own folder; its process starts, and nobody waits.
 
-    Of a file with several shapes it is the first one's.
+    Of a file with several shapes it is the first one's.  ``change`` may make another task of the text.
     """
-    source = replace(task_texts(path, precision)[0], name=path.stem)
+    text = task_texts(path, precision)[0]
+    source = replace(text, name=path.stem, source=change(text.source))
     process_of(source.source).file = str(path)
     return source
 
