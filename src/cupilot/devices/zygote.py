@@ -147,7 +147,8 @@ def _stop(process: subprocess.Popen[bytes], connection: socket.socket, owner: in
 
 
 def serve(connection: socket.socket) -> None:
-    """Fork workers until the other end is closed."""
+    """Fork workers until the other end is closed, and take all of them along then."""
+    running: set[int] = set()
     selector = selectors.DefaultSelector()
     selector.register(connection, selectors.EVENT_READ)
     while True:
@@ -155,10 +156,13 @@ def serve(connection: socket.socket) -> None:
             if ready.data is not None:
                 selector.unregister(ready.fd)
                 os.close(ready.fd)
+                running.discard(ready.data[0])
                 _report(*ready.data)
                 continue
             request, descriptors, _, _ = socket.recv_fds(connection, REQUEST_BYTES, 4)
             if not request:
+                for pid in running:
+                    _kill_session(pid)
                 return
             pid = os.fork()
             if pid == 0:
@@ -167,10 +171,20 @@ def serve(connection: socket.socket) -> None:
                 _become(Path(json.loads(request)), *descriptors)
             for number in descriptors[:3]:
                 os.close(number)
+            running.add(pid)
             selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, descriptors[3]))
 
 
+def _kill_session(leader: int) -> None:
+    """A worker and the process of its host code, which does not end by itself when the worker does: Landlock keeps
+    signals from leaving the worker, and that its child gets at its death is one."""
+    for kill in (os.killpg, os.kill):  # it may not have come to a session of its own yet
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(leader, signal.SIGKILL)
+
+
 def _report(pid: int, ending: int) -> None:
+    _kill_session(pid)
     _, status = os.waitpid(pid, 0)
     with contextlib.suppress(OSError), socket.socket(fileno=ending) as connection:
         connection.send(struct.pack("i", os.waitstatus_to_exitcode(status)), socket.MSG_NOSIGNAL)
