@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from cupilot.vgpu.index_values import symbols_of
 from cupilot.vgpu.ptx.indices import index_code
 from cupilot.vgpu.ptx.parse import parse_module
-from cupilot.vgpu.rare_blocks import PICKS, RareBlocks, Shape, rare_blocks
+from cupilot.vgpu.rare_blocks import PICKS, RareBlocks, RareBlocksOfLaunches, Shape, rare_blocks
 
 HEAD = """
 .version 8.0
@@ -91,3 +96,47 @@ def test_what_loops_and_memory_hold_is_left_out() -> None:
 
 def test_odd_operands_are_passed_over() -> None:
     assert found("setp.eq.s32 %p1, %r2, %r31; div.s32 %r6, %r2, 0; setp.eq.s32 %p2, %r6, -1;").blocks.size == 0
+
+
+# --- as the runtime asks -------------------------------------------------------------------------
+
+
+@dataclass
+class Runtime:
+    """Keeps the callback that it is given."""
+
+    answer: Any = None
+
+    def vgc_rare_blocks(self, callback: Any) -> None:
+        self.answer = callback
+
+
+def asked(body: str) -> tuple[Runtime, RareBlocksOfLaunches]:
+    function = parse_module(HEAD + body + "ret;\n}").functions["k"]
+    code = SimpleNamespace(index_code=index_code(function), params={}, variables=())
+    runtime = Runtime()
+    return runtime, RareBlocksOfLaunches(runtime, {0: code})  # type: ignore[arg-type]
+
+
+def picked(runtime: Runtime, seed: int) -> list[int]:
+    sizes = ctypes.c_uint32 * 3
+    address = runtime.answer(0, sizes(BLOCKS, 1, 1), sizes(THREADS, 1, 1), 0, seed)
+    words = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint64))
+    count, picks = words[0], words[1]
+    return [words[2 + 2 * count + n] for n in range(picks)]
+
+
+def test_every_seed_has_picks_of_its_own() -> None:
+    runtime, rare = asked("rem.u32 %r6, %r2, 997; setp.eq.u32 %p1, %r6, 5;")
+    first = picked(runtime, 1)
+    assert len(first) > 1
+    assert picked(runtime, 2) != first == picked(runtime, 1)
+    assert rare.problem is None
+
+
+def test_an_error_of_ours_is_kept_and_not_passed_over() -> None:
+    runtime, rare = asked("setp.eq.s32 %p1, %r2, 70001;")
+    rare._codes = {}
+    sizes = ctypes.c_uint32 * 3
+    assert not runtime.answer(0, sizes(BLOCKS, 1, 1), sizes(THREADS, 1, 1), 0, 1)
+    assert isinstance(rare.problem, KeyError)

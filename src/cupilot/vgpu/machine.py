@@ -367,6 +367,8 @@ class Machine:
 
     def profile(self) -> Profile:
         """Launches, fills and copies since `begin`."""
+        if self._rare_blocks.problem is not None:
+            raise self._rare_blocks.problem
         launches = tuple(self.launch(i) for i in range(self._library.vgc_launches()))
         operations = tuple(self._operation(i) for i in range(self._library.vgc_operations()))
         sampled = any(launch.blocks_run < launch.blocks for launch in launches)
