@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,48 +12,19 @@ from prompt_samples import BRIEF, FAILED, KERNEL, STRATEGY
 
 from cupilot.agents import LlmAgents
 from cupilot.agents.dialogue import LEFT_OUT
-from cupilot.contracts import Reply, Request, Revision, ToolAnswer, ToolCall, ToolSpec
+from cupilot.contracts import Reply, Request, Revision, ToolCall, ToolSpec
 from cupilot.errors import ModelError
 from cupilot.llm import LabelledReplay, OverBudget
-from cupilot.records import Failure, Kernel, ToolBudget, ToolTotals, ToolUse, Turn
+from cupilot.records import Failure, Kernel, ToolBudget, ToolTotals
+from toy_tools import ToyTools
 
 SOURCE = "__global__ void relu(float* x) {}\ntorch::Tensor forward(torch::Tensor x) { return x; }\n// version "
 SCHEMA = json.dumps({"type": "object", "properties": {"code": {"type": "string", "description": "the file"}}})
 SPECS = tuple(ToolSpec(name, f"to {name}", SCHEMA) for name in ("compile", "check", "submit", "give_up"))
 
 
-@dataclass
-class ToyTools:
-    """Keeps what it is called with; `check` finds every kernel right."""
-
-    budget: ToolBudget = field(default_factory=ToolBudget)
-    specs: tuple[ToolSpec, ...] = SPECS
-    given: list[str] = field(default_factory=list)
-    checked: list[str] = field(default_factory=list)
-    called: list[str] = field(default_factory=list)
-    kept: list[Turn] = field(default_factory=list)
-
-    @property
-    def turns(self) -> tuple[Turn, ...]:
-        return tuple(self.kept)
-
-    def record(self, turn: Turn) -> None:
-        self.kept.append(turn)
-
-    def best(self) -> Kernel | None:
-        return Kernel((self.checked or self.given)[-1]) if self.given else None
-
-    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
-        self.called.append(name)
-        if code := arguments.get("code"):
-            self.given.append(code)
-        if name == "give_up":
-            return ToolAnswer("", ToolUse(name, "no"), given_up=str(arguments.get("reason")))
-        kernel = Kernel(self.given[-1]) if self.given else KERNEL
-        use = ToolUse(name, "fine", kernel.digest, 2.0)
-        if name == "check":
-            self.checked.append(kernel.source)
-        return ToolAnswer(f"{name} says fine", use, submitted=kernel if name == "submit" else None)
+def toy_tools(**options: Any) -> ToyTools:
+    return ToyTools(SPECS, KERNEL, **options)
 
 
 def calls(*named: tuple[str, dict[str, Any]], text: str = "", tokens: int = 10) -> Reply:
@@ -84,7 +54,7 @@ class Script:
 
 
 def translate(*replies: Reply | Exception, **budget: Any) -> tuple[Kernel | Failure, ToyTools, Script]:
-    tools, model = ToyTools(ToolBudget(**budget)), Script(*replies)
+    tools, model = toy_tools(budget=ToolBudget(**budget)), Script(*replies)
     return LlmAgents(model).translate(replace(BRIEF, tools=tools), STRATEGY), tools, model
 
 
@@ -261,7 +231,7 @@ def test_a_long_conversation_is_shortened_from_its_beginning() -> None:
 
 
 def revise(*replies: Reply) -> Revision | Failure:
-    return LlmAgents(Script(*replies)).revise(replace(BRIEF, tools=ToyTools()), KERNEL, STRATEGY, FAILED)
+    return LlmAgents(Script(*replies)).revise(replace(BRIEF, tools=toy_tools()), KERNEL, STRATEGY, FAILED)
 
 
 def test_the_revisor_submits_or_gives_up_with_a_reason() -> None:
@@ -277,12 +247,12 @@ def test_the_revisor_submits_or_gives_up_with_a_reason() -> None:
 def test_transcripts_without_tools_are_submissions(tmp_path: Path) -> None:
     path = tmp_path / "old.jsonl"
     path.write_text(json.dumps({"role": "translator", "text": f"```cuda\n{SOURCE}1\n```"}) + "\n")
-    kernel = LlmAgents(LabelledReplay(path)).translate(replace(BRIEF, tools=ToyTools()), STRATEGY)
+    kernel = LlmAgents(LabelledReplay(path)).translate(replace(BRIEF, tools=toy_tools()), STRATEGY)
     assert kernel == Kernel(f"{SOURCE}1\n")
 
 
 def test_a_small_window_has_no_room_for_tools() -> None:
-    tools, model = ToyTools(), Script(says(json.dumps(version(1))))
+    tools, model = toy_tools(), Script(says(json.dumps(version(1))))
     agents = LlmAgents(model, prompt_tokens=2_000)
     assert isinstance(agents.translate(replace(BRIEF, tools=tools), STRATEGY), Kernel)
     assert model.requests[0].schema

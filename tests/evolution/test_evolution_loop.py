@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +15,12 @@ from toy import (
     GAINS,
     PLAIN_S,
     TOY_INFO,
-    TOY_TASK,
-    InlineExecutor,
     ShuffledThreads,
     ToyAgents,
     best_time_s,
     evaluate_toy,
     read,
+    run_toy,
     strategy,
     true_time_s,
     write,
@@ -29,30 +28,15 @@ from toy import (
 
 from cupilot.contracts import Revision
 from cupilot.errors import CupilotError, MachineError, ModelError
-from cupilot.evolution.loop import Evolution
 from cupilot.evolution.progress import Progress
 from cupilot.evolution.store import SqliteStore, create_store, open_store
-from cupilot.records import Evaluation, Failure, Individual, Kernel, RunResult, Strategy, Task, Timing
-from cupilot.testing.samples import SPEC
+from cupilot.records import Evaluation, Failure, Individual, Kernel, Strategy, Task, Timing
 from cupilot.threads import DaemonThreads
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    made = create_store(tmp_path / "run")
-    yield made
-    made.close()
-
-
-def run(store: SqliteStore, agents: Any = None, evaluator: Any = evaluate_toy, **options: Any) -> RunResult:
-    info = options.pop("info", TOY_INFO)
-    parts = {"threads": ShuffledThreads(Random(7)), "executor": InlineExecutor(evaluator), **options}
-    return Evolution(task=TOY_TASK, info=info, agents=agents or ToyAgents(), store=store, spec=SPEC, **parts).run()
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_finds_the_best_combination(store: SqliteStore, seed: int) -> None:
-    result = run(store, info=replace(TOY_INFO, seed=seed, generations=10))
+    result = run_toy(store, info=replace(TOY_INFO, seed=seed, generations=10))
     assert result.first.time_s == PLAIN_S
     assert result.best.time_s == pytest.approx(best_time_s())
     assert read(result.best.kernel) == result.best.strategy.cards
@@ -62,7 +46,7 @@ def test_a_seed_gives_the_same_run_however_it_is_scheduled(tmp_path: Path) -> No
     histories = []
     for number, threads in enumerate((ShuffledThreads(Random(1)), ShuffledThreads(Random(2)), DaemonThreads(3))):
         store = create_store(tmp_path / str(number))
-        run(store, ToyAgents(repairs=True), threads=threads)
+        run_toy(store, ToyAgents(repairs=True), threads=threads)
         threads.close()
         histories.append((list(store.individuals()), list(store.notes())))
         store.close()
@@ -73,7 +57,7 @@ def test_other_seeds_search_elsewhere(tmp_path: Path) -> None:
     orders = set()
     for seed in range(4):
         store = create_store(tmp_path / str(seed))
-        run(store, info=replace(TOY_INFO, seed=seed))
+        run_toy(store, info=replace(TOY_INFO, seed=seed))
         orders.add(tuple(one.kernel.digest for one in store.individuals()))
         store.close()
     assert len(orders) == 4
@@ -86,13 +70,13 @@ def test_nothing_is_evaluated_twice(store: SqliteStore) -> None:
         calls[kernel.digest] += 1
         return evaluate_toy(task, kernel)
 
-    result = run(store, ToyAgents(repairs=True), counting)
+    result = run_toy(store, ToyAgents(repairs=True), counting)
     assert set(calls.values()) == {1}
     assert result.evaluations == len(calls)
 
 
 def test_the_store_tells_the_whole_story(store: SqliteStore, tmp_path: Path) -> None:
-    result = run(store, folder=tmp_path / "run")
+    result = run_toy(store, folder=tmp_path / "run")
     individuals = list(store.individuals())
     assert store.info() == TOY_INFO
     assert store.result() == result
@@ -112,7 +96,7 @@ def test_the_store_tells_the_whole_story(store: SqliteStore, tmp_path: Path) -> 
 
 
 def test_failures_are_kept_and_never_win(store: SqliteStore) -> None:
-    result = run(store)
+    result = run_toy(store)
     failed = [one for one in store.individuals() if not one.evaluation.correct]
     assert result.failures == len(failed) > 0
     assert all(one.strategy.cards >= {"vector", "stage"} for one in failed)
@@ -139,7 +123,7 @@ class FirstFails(ToyAgents):
 
 
 def test_a_repair_is_an_individual_of_its_own(store: SqliteStore) -> None:
-    run(store, FirstFails(drop="vector"))
+    run_toy(store, FirstFails(drop="vector"))
     failed, repaired = list(store.individuals())[1:3]
     assert not failed.evaluation.correct
     assert repaired.evaluation.correct
@@ -148,7 +132,7 @@ def test_a_repair_is_an_individual_of_its_own(store: SqliteStore) -> None:
 
 
 def test_the_revisor_gets_one_try(store: SqliteStore) -> None:
-    run(store, FirstFails())
+    run_toy(store, FirstFails())
     by_id = {one.id: one for one in store.individuals()}
     revised = [one for one in by_id.values() if one.origin == "revise"]
     assert revised
@@ -174,7 +158,7 @@ def test_the_revisor_is_given_regressions(store: SqliteStore) -> None:
             return evaluation
         return replace(evaluation, timing=replace(evaluation.timing, time_s=2 * PLAIN_S))
 
-    run(store, Padding(), slow_padding, info=replace(TOY_INFO, generations=1))
+    run_toy(store, Padding(), slow_padding, info=replace(TOY_INFO, generations=1))
     revised = [one for one in store.individuals() if "regression" in one.reason]
     assert asked
     assert all(slower > 1.5 * parent for slower, parent in asked)
@@ -183,7 +167,7 @@ def test_the_revisor_is_given_regressions(store: SqliteStore) -> None:
 
 
 def test_a_strategy_without_a_kernel_is_kept_but_not_evaluated(store: SqliteStore) -> None:
-    result = run(store, ToyAgents(untranslatable=frozenset({"tile"})))
+    result = run_toy(store, ToyAgents(untranslatable=frozenset({"tile"})))
     rejected = [one for one in store.individuals() if "tile" in one.strategy.cards]
     assert rejected
     assert all(one.evaluation.failure == Failure("build", "unsupported", "no recipe for this move") for one in rejected)
@@ -196,7 +180,7 @@ def test_a_plain_kernel_that_fails_is_an_error_with_its_reason(store: SqliteStor
             return write(frozenset({"vector", "stage"}))
 
     with pytest.raises(CupilotError, match=r"plain kernel for relu failed.*wrong-result.*do not go together"):
-        run(store, Wrong())
+        run_toy(store, Wrong())
     assert [one.evaluation.correct for one in store.individuals()] == [False]
 
 
@@ -209,12 +193,12 @@ def test_a_spare_kernel_takes_the_place_of_a_plain_one_that_fails(store: SqliteS
         def generate(self, brief: Any) -> Kernel:
             raise ModelError("no answer")
 
-    result = run(store, Wrong(), fallback_kernel=lambda task: write(frozenset()))
+    result = run_toy(store, Wrong(), fallback_kernel=lambda task: write(frozenset()))
     assert (result.first.id, result.first.origin, result.first.time_s) == (1, "plain", PLAIN_S)
     assert result.best.time_s is not None
     assert result.best.time_s < PLAIN_S
     with pytest.raises(ModelError):
-        run(store, Silent())
+        run_toy(store, Silent())
 
 
 def test_stops_on_a_plateau(store: SqliteStore) -> None:
@@ -222,7 +206,7 @@ def test_stops_on_a_plateau(store: SqliteStore) -> None:
         return Evaluation(kernel.digest, task.name, "sample", timing=Timing(PLAIN_S, "modelled", "sample"))
 
     seen: list[Progress] = []
-    result = run(store, evaluator=flat, info=replace(TOY_INFO, patience=2), observer=seen.append)
+    result = run_toy(store, evaluator=flat, info=replace(TOY_INFO, patience=2), observer=seen.append)
     assert result.stopped == "plateau"
     assert result.best.id == 0, "of equal kernels the first is kept"
     assert [one.generation for one in seen if one.kind == "generation"] == [0, 1]
@@ -230,7 +214,7 @@ def test_stops_on_a_plateau(store: SqliteStore) -> None:
 
 def test_whoever_looks_on_is_told_of_every_candidate(store: SqliteStore) -> None:
     seen: list[Progress] = []
-    result = run(store, observer=seen.append)
+    result = run_toy(store, observer=seen.append)
     added = [one.individual for one in seen if one.kind == "individual"]
     assert added == list(store.individuals())
     # the plain kernel is begun before there is anything to tell
@@ -246,14 +230,14 @@ def test_whoever_looks_on_is_told_of_every_candidate(store: SqliteStore) -> None
 
 def test_stops_near_the_limit(store: SqliteStore) -> None:
     target = frozenset({"tile", "stage"})
-    result = run(store, limit_s=true_time_s(target) / 1.04)
+    result = run_toy(store, limit_s=true_time_s(target) / 1.04)
     assert result.stopped == "limit"
     assert result.best.time_s <= true_time_s(target)
     assert result.evaluations < len(list(range(6 + 6 * 6)))
 
 
 def test_a_plain_kernel_at_the_limit_ends_the_run(store: SqliteStore) -> None:
-    assert run(store, limit_s=PLAIN_S).evaluations == 1
+    assert run_toy(store, limit_s=PLAIN_S).evaluations == 1
 
 
 def test_stops_when_there_is_nothing_new(store: SqliteStore) -> None:
@@ -261,7 +245,7 @@ def test_stops_when_there_is_nothing_new(store: SqliteStore) -> None:
         def cross(self, *arguments: Any) -> Strategy:
             return Strategy()
 
-    result = run(store, Stuck())
+    result = run_toy(store, Stuck())
     assert result.stopped == "exhausted"
     assert result.evaluations == 7
 
@@ -273,7 +257,7 @@ def test_times_of_different_kinds_are_never_ranked_together(store: SqliteStore) 
             return replace(evaluation, timing=replace(evaluation.timing, source="measured"))
         return evaluation
 
-    result = run(store, evaluator=mixed)
+    result = run_toy(store, evaluator=mixed)
     assert result.best.evaluation.timing is not None
     assert result.best.evaluation.timing.source == "modelled"
     assert "not-ranked" in {kind for kind, _ in store.notes()}
@@ -290,7 +274,7 @@ def test_guidance_follows_the_best(store: SqliteStore) -> None:
             asked.append(evaluation)
             return super().foresee(task, evaluation, spec)
 
-    run(store, Watching())
+    run_toy(store, Watching())
     times = [one.timing.time_s for one in asked if one.timing is not None]
     assert times[0] == PLAIN_S
     assert times == sorted(times, reverse=True)
@@ -331,7 +315,7 @@ class DirectThreads(ShuffledThreads):
 @pytest.mark.parametrize("count", [1, 3, 7, 9, 12])
 def test_an_interrupted_run_leaves_the_best_so_far(store: SqliteStore, tmp_path: Path, count: int) -> None:
     folder = tmp_path / "run"
-    result = run(store, evaluator=interrupt_after(count), threads=DirectThreads(), folder=folder)
+    result = run_toy(store, evaluator=interrupt_after(count), threads=DirectThreads(), folder=folder)
     assert result.stopped == "interrupted"
     individuals = list(store.individuals())
     assert len(individuals) == result.evaluations == count
@@ -346,7 +330,7 @@ def test_an_interrupted_run_leaves_the_best_so_far(store: SqliteStore, tmp_path:
 
 def test_an_interrupt_before_the_first_result_is_the_callers(store: SqliteStore) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(store, evaluator=interrupt_after(0), threads=DirectThreads())
+        run_toy(store, evaluator=interrupt_after(0), threads=DirectThreads())
     assert list(store.individuals()) == []
 
 
@@ -361,7 +345,7 @@ def test_candidates_in_flight_are_kept(store: SqliteStore) -> None:
         if progress.kind == "individual" and progress.result.evaluations == 2:
             raise KeyboardInterrupt
 
-    result = run(store, Three(), observer=on_event, info=replace(TOY_INFO, generations=0))
+    result = run_toy(store, Three(), observer=on_event, info=replace(TOY_INFO, generations=0))
     assert result.stopped == "interrupted"
     assert [sorted(one.strategy.cards) for one in store.individuals()] == [[], ["pad"], ["stage", "vector"], ["tile"]]
     assert (result.evaluations, result.failures, result.best.strategy.cards) == (4, 1, {"tile"})
@@ -386,7 +370,7 @@ def test_a_second_ctrl_c_gives_up_what_is_in_flight(store: SqliteStore) -> None:
             future.set_running_or_notify_cancel()
             return future
 
-    result = run(store, threads=Stuck(Random(0)))
+    result = run_toy(store, threads=Stuck(Random(0)))
     assert waits == ["interrupted"] * 2, "when it was waited for, and when the rest was"
     assert result.stopped == "interrupted"
     assert ("interrupted", "candidates in flight were given up") in list(store.notes())
@@ -402,7 +386,7 @@ def test_an_error_of_the_machine_ends_the_run_and_cancels_the_rest(store: Sqlite
         return evaluate_toy(task, kernel)
 
     with pytest.raises(MachineError, match="disk is full"):
-        run(store, evaluator=failing, threads=DirectThreads(), folder=tmp_path / "run")
+        run_toy(store, evaluator=failing, threads=DirectThreads(), folder=tmp_path / "run")
     assert len(evaluated) == 3
     assert (tmp_path / "run" / "best.cu").exists()
 
@@ -424,7 +408,7 @@ def test_the_best_is_on_disk_whenever_it_improves(store: SqliteStore, tmp_path: 
         assert len(list(with_reader.individuals())) == progress.result.evaluations
         with_reader.close()
 
-    result = run(store, folder=folder, observer=on_event)
+    result = run_toy(store, folder=folder, observer=on_event)
     assert seen > result.evaluations
     assert json.loads((folder / "result.json").read_text())["stopped"] == result.stopped
     assert {path.name for path in folder.iterdir() if not path.name.startswith("run.sqlite")} == {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -13,23 +12,21 @@ from toy import (
     PLAIN_S,
     TOY_INFO,
     TOY_TASK,
-    InlineExecutor,
     ShuffledThreads,
     ToyAgents,
     evaluate_toy,
+    run_toy,
     strategy,
     true_time_s,
     write,
 )
 
 from cupilot.contracts import Brief, Revision
-from cupilot.evolution.loop import Evolution
 from cupilot.evolution.progress import Progress
 from cupilot.evolution.ranking import is_faster
 from cupilot.evolution.store import SqliteStore, create_store
 from cupilot.records import Evaluation, Failure, Individual, Kernel, RunResult, Strategy, Task
 from cupilot.runs import SearchOptions
-from cupilot.testing.samples import SPEC
 from cupilot.threads import DaemonThreads
 
 SMALL = replace(TOY_INFO, population=4, generations=3, in_flight=2, patience=9)
@@ -47,17 +44,8 @@ class Noting(ToyAgents):
         return super().translate(brief, strategy)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    made = create_store(tmp_path / "run")
-    yield made
-    made.close()
-
-
 def run(store: SqliteStore, agents: Any = None, evaluator: Any = evaluate_toy, **options: Any) -> RunResult:
-    info = options.pop("info", SMALL)
-    parts = {"threads": ShuffledThreads(Random(7)), "executor": InlineExecutor(evaluator), **options}
-    return Evolution(task=TOY_TASK, info=info, agents=agents or ToyAgents(), store=store, spec=SPEC, **parts).run()
+    return run_toy(store, agents, evaluator, **{"info": SMALL, **options})
 
 
 def children(store: SqliteStore) -> list[Individual]:

@@ -11,9 +11,22 @@ from random import Random
 from typing import Any
 
 from cupilot.contracts import Brief, Revision
+from cupilot.evolution.loop import Evolution
+from cupilot.evolution.store import SqliteStore
 from cupilot.gpu.spec import GpuSpec
-from cupilot.records import Evaluation, EvaluationRequest, Failure, Guidance, Kernel, Move, Strategy, Task, Timing
-from cupilot.testing.samples import INFO, TASK
+from cupilot.records import (
+    Evaluation,
+    EvaluationRequest,
+    Failure,
+    Guidance,
+    Kernel,
+    Move,
+    RunResult,
+    Strategy,
+    Task,
+    Timing,
+)
+from cupilot.testing.samples import INFO, SPEC, TASK
 
 GAINS = {"tile": 0.4, "vector": 0.7, "unroll": 0.9, "swizzle": 0.8, "stage": 0.6, "pad": 1.2}
 FORBIDDEN = frozenset({"vector", "stage"})
@@ -165,3 +178,10 @@ class _Lazy(Future[Any]):
         if not self.done():
             self._threads.flush()
         return super().exception(timeout)
+
+
+def run_toy(store: SqliteStore, agents: Any = None, evaluator: Any = evaluate_toy, **options: Any) -> RunResult:
+    """A search for the best combination; ``options`` are those of `Evolution`."""
+    info = options.pop("info", TOY_INFO)
+    parts = {"threads": ShuffledThreads(Random(7)), "executor": InlineExecutor(evaluator), **options}
+    return Evolution(task=TOY_TASK, info=info, agents=agents or ToyAgents(), store=store, spec=SPEC, **parts).run()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,18 @@ from stand_in_agent import KERNEL
 from cupilot.agents.alignment import Report
 from cupilot.agents.dialogue import Dialogue
 from cupilot.agents.replies import ObservedMove
-from cupilot.contracts import Device, Message, Reply, Request, ToolAnswer, ToolSpec, works_alone
+from cupilot.contracts import Device, Message, Reply, Request, works_alone
 from cupilot.errors import ModelError, UserError
 from cupilot.llm import CappedModel, Recorder, Replay, SqliteCallLog, Usage, coding_agents, open_agent
 from cupilot.llm.tool_socket import ToolClient, ToolSocket
-from cupilot.records import Evaluation, Failure, Kernel, ToolBudget, ToolUse, Turn
+from cupilot.records import Evaluation, Failure, Kernel, ToolBudget
 from cupilot.records.request import ONLY_BUILT
 from cupilot.runs.kernel_tools import NAMES, SPECS, KernelTools
 from cupilot.runs.tool_texts import ToolTexts
 from cupilot.sandbox.confine import landlock_version
 from cupilot.strategies import load_deck
 from cupilot.testing.samples import TASK
+from toy_tools import ToyTools
 
 AGENT = Path(__file__).with_name("stand_in_agent.py")
 REQUEST = Request((Message("system", "# role: translator\nYou write kernels."), Message("user", "Task: relu")))
@@ -51,34 +51,8 @@ text = '{{"mcpServers": {{"cupilot": {{"command": "$program", "args": $arguments
 pytestmark = pytest.mark.skipif(not landlock_version(), reason="the kernel does not offer Landlock")
 
 
-@dataclass
-class ToyTools:
-    """Every kernel is right; what was called is kept."""
-
-    budget: ToolBudget = field(default_factory=ToolBudget)
-    specs: tuple[ToolSpec, ...] = SPECS
-    given: list[str] = field(default_factory=list)
-    called: list[str] = field(default_factory=list)
-    kept: list[Turn] = field(default_factory=list)
-
-    @property
-    def turns(self) -> tuple[Turn, ...]:
-        return tuple(self.kept)
-
-    def record(self, turn: Turn) -> None:
-        self.kept.append(turn)
-
-    def best(self) -> Kernel | None:
-        return Kernel(self.given[-1]) if self.given else None
-
-    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
-        self.called.append(name)
-        if code := arguments.get("code"):
-            self.given.append(code)
-        if name == "give_up":
-            return ToolAnswer("", ToolUse(name, "no"), given_up=str(arguments["reason"]))
-        submitted = Kernel(self.given[-1]) if name == "submit" else None
-        return ToolAnswer(f"{name} says fine", ToolUse(name, "fine", "k", 1.0), submitted=submitted)
+def toy_tools(**options: Any) -> ToyTools:
+    return ToyTools(SPECS, **options)
 
 
 @pytest.fixture
@@ -108,7 +82,7 @@ def agent(tmp_path: Path, home: Path) -> Callable[..., Any]:
 
 
 def played(model: Any, **budget: Any) -> tuple[Kernel | Failure, ToyTools]:
-    tools = ToyTools(ToolBudget(**budget))
+    tools = toy_tools(budget=ToolBudget(**budget))
     return Dialogue(model, REQUEST, tools, "translator", "translate").run(), tools
 
 
@@ -255,7 +229,7 @@ def test_a_program_that_is_not_installed_is_one_sentence(tmp_path: Path) -> None
 
 
 def test_the_socket_survives_nonsense_and_an_end_in_the_middle(tmp_path: Path) -> None:
-    tools = ToyTools()
+    tools = toy_tools()
     with ToolSocket(tools, tmp_path / "s", "translator", 5) as server:
         raw = socket.socket(socket.AF_UNIX)
         raw.connect(str(tmp_path / "s"))

@@ -12,6 +12,7 @@ from made_tasks import make_task
 from cupilot.errors import DataError
 from cupilot.evaluation.baseline import baseline
 from cupilot.evaluation.trials import Trials
+from cupilot.expert.form import CONVERSIONS
 from cupilot.expert.pointwise import _table
 from cupilot.gpu import load_spec
 from cupilot.strategies import pool_tags
@@ -121,8 +122,9 @@ def test_every_operator_with_a_tag_of_another_has_that_one_s_family():
 
 def test_what_the_recipes_can_write_as_an_expression_is_pointwise_or_a_loss():
     """Or a conversion."""
-    kinds = {operator(name).kind for name in set(_table()) - {"to", "to_copy", "type_as"}}
-    assert kinds == {"pointwise", "loss"}
+    kinds = {name: operator(name).kind for name in _table()}
+    assert {name for name, kind in kinds.items() if kind not in ("pointwise", "loss")} == set(CONVERSIONS)
+    assert {kinds[name] for name in CONVERSIONS} == {"copy"}
 
 
 @pytest.mark.parametrize(

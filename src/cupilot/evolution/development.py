@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from cupilot.contracts import Agents, Brief, Tools
-from cupilot.evolution.ranking import MODELLED_TIE, resolution
+from cupilot.evolution.ranking import resolution
 from cupilot.evolution.result import moves_text
 from cupilot.records import Evaluation, Failure, Kernel, Strategy, Turn
+from cupilot.records.run import MODELLED_TIE
 
 DRAWS = 12  # tries to breed a strategy that was not tried before
 OWN_DRAWS = 2  # of these, with the parents that were chosen

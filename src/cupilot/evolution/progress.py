@@ -29,7 +29,7 @@ class Progress:
 WHY = {
     "generations": "all generations were done",
     "plateau": "no gain for several generations",
-    "limit": "the best kernel is within 5 % of the task's limit on this device",
+    "limit": "the best kernel is within 5 % of the task's attainable limit on this device",
     "exhausted": "no strategy was found that had not been tried",
     "budget": "the budget is spent",
     "interrupted": "interrupted by the user",

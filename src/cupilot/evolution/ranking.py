@@ -10,11 +10,8 @@ from collections.abc import Iterable, Sequence
 from math import hypot
 
 from cupilot.records import Evaluation, Individual, Measurement
+from cupilot.records.run import MODELLED_TIE
 
-MODELLED_TIE = 0.02
-"""The relative difference of two modelled times of one task below which they are a tie.  The model is off by more than
-that, but by much the same for both.  What differs between two kernels of a task are terms that are known to a few
-percent (overlap of units, waves of blocks), so that a smaller difference orders nothing."""
 WIDEST_TIE = 0.05
 """Measured times that are less certain than this are a matter for another measurement and not for a tie."""
 

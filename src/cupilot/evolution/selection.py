@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from cupilot.evolution.ranking import MODELLED_TIE, is_faster, ranked
+from cupilot.evolution.ranking import is_faster, ranked
 from cupilot.records import Individual, Strategy
+from cupilot.records.run import MODELLED_TIE
 from cupilot.strategies.algebra import distance
 
 ELITE = 2

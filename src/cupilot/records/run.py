@@ -10,6 +10,11 @@ from cupilot.records.scope import SEARCH_REQUIREMENTS
 from cupilot.records.strategy import Strategy
 from cupilot.records.turn import NO_TOOLS, ONE_TURN, ToolBudget, ToolTotals, Turn
 
+MODELLED_TIE = 0.02
+"""The relative difference of two modelled times of one task below which they are a tie.  The model is off by more than
+that, but by much the same for both.  What differs between two kernels of a task are terms that are known to a few
+percent (overlap of units, waves of blocks), so that a smaller difference orders nothing."""
+
 
 @dataclass(frozen=True)
 class Individual:
@@ -103,7 +108,7 @@ class RunInfo:
     require: tuple[str, ...] = SEARCH_REQUIREMENTS
     repair_slower: float | None = 1.0
     islands: int = 1
-    tie: float = 0.02
+    tie: float = MODELLED_TIE
     steady: bool = True
     dialogue: ToolBudget = ONE_TURN
 
